@@ -25,6 +25,7 @@ from runner.formats.torchdynamo.lists import EXPECTED_ACCURACY
 from runner.formats.torchdynamo.names import file_hints
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest, knobs_key
+from runner.schema.tables import rows
 
 # The counts of a list, and whether fewer are better.
 _COUNTS = {"graph_breaks": True, "calls_captured": False, "unique_graphs": False, "fallbacks_to_eager": True}
@@ -95,10 +96,9 @@ def main(options: argparse.Namespace) -> int:
 
 def _flaky_models(check: str, is_rocm: bool) -> set[str]:
     """Return the models whose outcome changes from run to run, and further ones where a list is ROCm's."""
-    lines = Path(__file__).with_name("flaky_models.csv").read_text().splitlines()
     platforms = {"", "rocm"} if is_rocm else {""}
-    rows = csv.DictReader(lines)
-    return {row["model"] for row in rows if row["check"] == check and row["platform"] in platforms}
+    listed = rows(__file__, "flaky_models.csv")
+    return {row["model"] for row in listed if row["check"] == check and row["platform"] in platforms}
 
 
 def _has(column: str, table: Sequence[_Row]) -> bool:

@@ -125,7 +125,11 @@ class Output:
             if len(result.artifacts()) < len(before):
                 self.artifacts.add(files[0].parent)  # as the system itself names them
             return bool(files)
-        lines = [*result.records, *result.unexpected] if self._form == "v3" else [_to_json(result)]
+        lines = records = [*result.records, *result.unexpected]
+        if self._form == "ours":
+            names = {"fingerprint": result.task.fingerprint(), "name": result.name}
+            ended = {"task": result.task.to_json(), "outcome": result.outcome.to_json()}
+            lines = [{**names, **ended, "records": records}]
         if lines:
             with self._path.open("a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -187,13 +191,3 @@ def _from_json(line: dict[str, Json]) -> TaskResult:
     task, outcome = TaskSpec(**line["task"]), TaskOutcome(**line["outcome"])
     name = str(line.get("name", line["fingerprint"]))
     return TaskResult(task, outcome, Path(), records[False], name, records[True])
-
-
-def _to_json(result: TaskResult) -> dict[str, Json]:
-    return {
-        "fingerprint": result.task.fingerprint(),
-        "name": result.name,
-        "task": result.task.to_json(),
-        "outcome": result.outcome.to_json(),
-        "records": [*result.records, *result.unexpected],
-    }

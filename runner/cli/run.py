@@ -15,16 +15,7 @@ from runner.cli.terminal import RunContext
 from runner.launch.launch import Event
 from runner.launch.pairs import Job
 from runner.launch.results import identity
-from runner.schema.compilations import (
-    COMPILATION,
-    COMPILED,
-    INDUCTOR_OPTIONS,
-    InductorOptions,
-    checked_inductor_options,
-    choices_of,
-    digest,
-    parsed_inductor_options,
-)
+from runner.schema import compilations
 from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, power_words
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
@@ -207,21 +198,22 @@ def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, 
     return pythons, python, base
 
 
-def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter) -> InductorOptions:
+def _new_options(
+    settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter
+) -> compilations.InductorOptions:
     """Return the options of --new-opt, checked; the interpreter is asked for one that is not listed. Raise
     BadRequest, also for a task that takes none."""
-    found = parsed_inductor_options(settings)
-    if found.keys() - INDUCTOR_OPTIONS.keys():
+    found = compilations.parsed_inductor_options(settings)
+    if found.keys() - compilations.INDUCTOR_OPTIONS.keys():
         try:
             facts = interpreters.torch_facts("cpu", python)
         except RuntimeError as error:
             raise BadRequest(f"--new-opt: {error}") from error
-        found = checked_inductor_options(found, facts["inductor_options"])
+        found = compilations.checked_inductor_options(found, facts["inductor_options"])
     for task in tasks:
         if found and not suite_of(task.suite).takes_inductor_options(task):
-            raise BadRequest(
-                f"--new-opt: {task.suite}/{task.case} ({task.backend}) takes no options of inductor"
-            )
+            name = f"{task.suite}/{task.case} ({task.backend})"
+            raise BadRequest(f"--new-opt: {name} takes no options of inductor")
     return found
 
 
@@ -290,14 +282,14 @@ def _pinned(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
 
     Raise BadRequest for a file without results, or without choices for one of the tasks.
     """
-    compiled = [record for record in read_records(path, "--pinned") if COMPILED in _info(record)]
-    compiled.sort(key=lambda record: _info(record).get(COMPILATION) or 0)
+    compiled = [record for record in read_records(path, "--pinned") if compilations.COMPILED in _info(record)]
+    compiled.sort(key=lambda record: _info(record).get(compilations.COMPILATION) or 0)
     found = {}
     for task in tasks:
         suite = suite_of(task.suite)
         expected = suite.expected_in_full(task, os.environ)
         own = [record for record in compiled if not suite.problem_of(identity(record), task, expected)]
-        choices = choices_of(own)
+        choices = compilations.choices_of(own)
         if not choices:
             raise BadRequest(f"--pinned {path} has no choices of {task.suite}/{task.case} ({task.backend})")
         found[task.fingerprint()] = choices
@@ -307,7 +299,7 @@ def _pinned(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
 def _pinned_digest(choices: Mapping[str, Mapping[str, str]], task: TaskSpec) -> str:
     """Return what tells a pinned task from others, '' where nothing is pinned."""
     own = choices.get(task.fingerprint())
-    return f"pinned {digest(*map(' '.join, sorted(own.items())))}" if own else ""
+    return f"pinned {compilations.digest(*map(' '.join, sorted(own.items())))}" if own else ""
 
 
 def _info(record: Mapping[str, Json]) -> dict[str, Json]:

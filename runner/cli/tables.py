@@ -2,26 +2,17 @@
 
 import math
 import re
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import NamedTuple
 
+from runner.schema import statistics
 from runner.schema.compilations import Kernels, draw_obstacle, shown_word, timed_kernels
 from runner.schema.draws import CodeChange, Draw, PairPlace, answer_of, pair_place, round_of
 from runner.schema.metrics import metric_info
 from runner.schema.records import SUCCESS, Json, runner_facts
-from runner.schema.statistics import (
-    LEAST_PAIRS,
-    PAIR_FLOOR,
-    geometric_mean,
-    median,
-    pair_middles,
-    paired_change,
-    severity,
-    value_of,
-)
 from runner.schema.suite import TaskSpec, suite_of, value_rule
 from runner.schema.tasks import TaskResult
 
@@ -72,7 +63,7 @@ def _number(record: Mapping[str, Json]) -> _Number:
     return _Number(
         case=" ".join(filter(None, parts)),
         metric=metric["name"],
-        value=value_of([float(value) for value in values], rule) if values else None,
+        value=statistics.value_of([float(value) for value in values], rule) if values else None,
         quality=str(facts.get("quality") or ""),
         warnings=list(filter(None, str(facts.get("warning") or "").split("; "))),
         place=pair_place(pair) or PairPlace(0, 0),
@@ -139,7 +130,7 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
 
 def _end(status: str, code: str) -> tuple[int, bool, str]:
     """Return a status with its rank: the worse first, and of equals the one with a code, which says more."""
-    return severity(status), bool(code), f"{status} {code}".strip()
+    return statistics.severity(status), bool(code), f"{status} {code}".strip()
 
 
 def _warnings(finished: Sequence[TaskResult]) -> list[str]:
@@ -174,8 +165,8 @@ def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
         pale = f", {undecided[group]} undecided" if undecided[group] else ""
         row = [*group, f"{passed[group] / total:.0%}, {passed[group]}/{total}{pale}"]
         ratios, means = ([values.get((group, name)) for name in names] for names in (_RATIOS, _MEANS))
-        row += [f"{geometric_mean(numbers):.3f}" if numbers else "" for numbers in ratios]
-        row += [f"{statistics.fmean(numbers):.2f}" if numbers else "" for numbers in means]
+        row += [f"{statistics.geometric_mean(numbers):.3f}" if numbers else "" for numbers in ratios]
+        row += [f"{fmean(numbers):.2f}" if numbers else "" for numbers in means]
         rows.append(row)
     heads = ["suite", "mode", "dtype", "backend", "passed"]
     heads += [f"{name}, geometric mean" for name in _RATIOS] + [f"{name}, mean" for name in _MEANS]
@@ -201,7 +192,7 @@ def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult
     for metric in dict.fromkeys(metric for _case, metric in both):
         pairs = [(base[key], new[key]) for key in both if key[1] == metric]
         if all(before > 0 and now > 0 for before, now in pairs):
-            before, now = (geometric_mean(side) for side in zip(*pairs, strict=True))
+            before, now = (statistics.geometric_mean(side) for side in zip(*pairs, strict=True))
             change = f"{before:.4g} → {now:.4g} ({now / before - 1:+.1%})"
             lines.append(f"{metric}: {change} over {len(pairs)} cases")
     in_both, old, now_too = ({case for case, _metric in keys} for keys in (both, base, new))
@@ -215,7 +206,7 @@ def _medians(numbers: Iterable[_Number]) -> dict[_Key, float]:
     for number in numbers:
         if number.place.draw is None and number.value is not None:
             values[number.key].append(number.value)
-    return {key: median(several) for key, several in values.items()}
+    return {key: statistics.median(several) for key, several in values.items()}
 
 
 def without_pinned(finished: Sequence[TaskResult]) -> list[TaskResult]:
@@ -248,7 +239,7 @@ def pairs(finished: Sequence[TaskResult]) -> str:
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
     return (
         grid(heads, rows) + f"\nBase, new and change are geometric means over the pairs. A change counts from"
-        f" {PAIR_FLOOR:.0%} on; {LEAST_PAIRS} pairs are the least."
+        f" {statistics.PAIR_FLOOR:.0%} on; {statistics.LEAST_PAIRS} pairs are the least."
     )
 
 
@@ -290,7 +281,7 @@ def draws(finished: Sequence[TaskResult]) -> str:
 
 
 def _code_change(at_draws: Sequence[Draw], found: CodeChange) -> list[str]:
-    middles = pair_middles([(one.base, one.head) for one in at_draws]) if at_draws else ()
+    middles = statistics.pair_middles([(one.base, one.head) for one in at_draws]) if at_draws else ()
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
     change = "" if found.ratio is None else _percent(math.log(found.ratio))
     low, high = (None if bound is None else math.log(bound) for bound in (found.low, found.high))
@@ -310,11 +301,11 @@ def _compared(
         (sides[0], sides[1]) for pair, sides in numbers.items() if len(sides) == 2 and pair not in undecided
     ]
     if complete:
-        texts = [f"{value:.4g}" for value in pair_middles(complete)]
+        texts = [f"{value:.4g}" for value in statistics.pair_middles(complete)]
     else:
         alone = ([sides[name] for sides in numbers.values() if name in sides] for name in (0, 1))
-        texts = [f"{median(values):.4g}" if values else "" for values in alone]
-    found = paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
+        texts = [f"{statistics.median(values):.4g}" if values else "" for values in alone]
+    found = statistics.paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
     change = "" if found.change is None else f"{found.change:+.1%}"
     return [*texts, change, *_precision(found.low, found.high, found.p), f"{len(complete)}", found.word]
 

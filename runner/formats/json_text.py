@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -140,27 +140,23 @@ def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 def _read_lines(
     one: Callable[[bytes, str, int | None], _T], whole_error: Exception, body: bytes
 ) -> Iterator[_T | Fault]:
-    parsed = False
-    wrong: list[Fault] = []
+    wrong: list[Fault] | None = []  # lines before the first that is JSON; None behind it
     for number, line in _lines(body):
         try:
-            for item in _items_of(one, line, number):
-                if not parsed:
-                    parsed = True
-                    yield from wrong
-                yield item
-            if not parsed:  # an empty list
-                parsed = True
-                yield from wrong
+            items = iter(_items_of(one, line, number))
+            first = [*islice(items, 1)]  # [] of an empty list
+            yield from wrong or ()
+            wrong = None
+            yield from chain(first, items)
         except ERRORS as error:  # noqa: PERF203 - each line is one to be told
             fault = Fault("", f"the line is not JSON: {error}", number, malformed=True)
-            if parsed:
+            if wrong is None:
                 yield fault
                 continue
             wrong.append(fault)
             if len(wrong) > _MAX_UNREADABLE:
                 break
-    if not parsed:
+    if wrong is not None:
         raise _malformed(whole_error, body) from whole_error
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
-from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name, is_named
+from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_named
 from runner.schema.records import Environment, Record, first_runner, object_of
 from runner.schema.suite import knobs_key
 
@@ -140,7 +140,8 @@ def device_name_of(record: Record) -> str:
     type may be a label that tells none; its GPU was not measured where the device is the CPU."""
     device, runner = text(info_of(record).get("device")), first_runner(record)
     said = [text(info_of(record).get("arch")), text(runner.get("type"))]
-    said.append(device if device and is_device_name(device) else "")
+    is_kind = device_kind(device) == device.strip().lower().partition(":")[0]
+    said.append("" if is_kind else device)
     said.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
     named = (name for name in said if is_named(arch_key(name)))
     return next(named, next(filter(arch_key, said), ""))

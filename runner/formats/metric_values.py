@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import INVISIBLE, invisible_in, nfc, number_of, text
-from runner.schema.metrics import canonical_unit, is_number, metric_info
+from runner.schema.metrics import canonical_unit, is_known, metric_info
 from runner.schema.records import STATUSES, Metric
 from runner.schema.statistics import value_of
 from runner.schema.suite import value_rule
@@ -86,7 +86,8 @@ def _number(value: float | str, pointer: str) -> float:
 def outcome_of(extra: dict[str, Any], *, has_numbers: bool) -> tuple[str, str | None]:
     """Return the status that a record says, '' for none, and its code. Another tool's word stays as code."""
     word = text(extra.get("status"))
-    status = status_of_word(word) if word else ""
+    spelling = re.sub(r"[\s-]+", "_", word.strip().lower()) if 0 < len(word) < _MAX_CODE else ""
+    status = STATUS_WORDS.get(spelling, "")  # '' for a word that no tool is known to write
     code = _code(extra, status, has_numbers=has_numbers)
     return status, code or (word if status not in {"", "ok", word} else None)
 
@@ -116,7 +117,8 @@ def is_outcome(status: str, code: str | None, metric: str) -> bool:
         return True
     if code is None:
         return False
-    return not is_number(metric) or (not status and status_of_code(code, metric) != "ok")
+    is_number = is_known(metric) and metric_info(metric).kind != "status"  # an unknown one may have texts
+    return not is_number or (not status and status_of_code(code, metric) != "ok")
 
 
 def status_of_code(code: str | None, metric: str) -> str:
@@ -169,11 +171,6 @@ def status_of(code: str) -> str | None:
     """Return our status for an outside code, or None if no system is known to write it."""
     numbered = _NUMBERED.fullmatch(code)
     return _AT_BATCH.get(numbered[1]) if numbered else _CODES.get(code)
-
-
-def status_of_word(word: str) -> str:
-    """Return our status for the word of a record's status, '' for one that no tool is known to write."""
-    return STATUS_WORDS.get(re.sub(r"[\s-]+", "_", word.strip().lower()), "") if len(word) < _MAX_CODE else ""
 
 
 def status_of_error(text: str) -> tuple[str, str]:

@@ -2,9 +2,11 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
@@ -79,6 +81,31 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+@dataclass
+class TableFile:
+    """A CSV with JSON lines beside it, both complete after each row that is added."""
+
+    path: Path
+    columns: list[str]
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
+
+    def add(self, columns: Iterable[str], row: Mapping[str, Any], records: Sequence[Any]) -> list[Path]:
+        """Add a row and write the files. Rows may differ in their columns: the header has all of them."""
+        self.columns += [name for name in columns if name not in self.columns]
+        self.rows.append(row)
+        self.records += records
+        cells = [[_cell(each.get(name)) for name in self.columns] for each in self.rows]
+        lines = self.path.with_suffix(".json")
+        self.path.write_text(csv_text([self.columns, *cells]))
+        lines.write_text("".join(json.dumps(record) + "\n" for record in self.records))
+        return [self.path, lines]
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def pointer(column: str) -> str:

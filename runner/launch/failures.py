@@ -1,11 +1,11 @@
 """The failure of a task, and the failure that an exception of torch or its compilers stands for."""
 
-import csv
 import re
-from pathlib import Path
+
+from runner.schema.tables import rows
 
 # Exceptions of torch and its compilers, by class name, so that the mapping needs no torch to import, or text.
-_KNOWN = tuple(csv.DictReader(Path(__file__).with_name("failures.csv").read_text().splitlines()))
+_KNOWN = tuple(rows(__file__, "failures.csv"))
 _REASON_CHARACTERS = 900
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 

@@ -11,19 +11,10 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
+from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
 from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
-from runner.schema.records import (
-    NO_WARNING,
-    Benchmark,
-    Environment,
-    Json,
-    MeasurementWarning,
-    Metric,
-    Model,
-    Record,
-    joined_warnings,
-)
+from runner.schema.records import NO_WARNING, Json, MeasurementWarning
 from runner.schema.statistics import spread
 from runner.schema.suite import TaskSpec
 
@@ -50,6 +41,7 @@ def with_gpt_fast_target(spec: TaskSpec, result: Result) -> Result:
     return result if target is None else replace(result, target=target, facts=facts)
 
 
+@dataclass
 class Recorder:
     """Writes one record for each metric of each shape, all with the same run time and environment.
 
@@ -58,52 +50,47 @@ class Recorder:
     default that of kernels which could not be pinned in this process.
     """
 
-    def __init__(
-        self,
-        spec: TaskSpec,
-        report: Report,
-        device: Device,
-        *,
-        known_environment: Environment | None = None,
-        backend: str = "",
-    ) -> None:
-        self._spec = spec
-        self._report = report
-        self._device = device
-        self._backend = backend or spec.backend
-        self._host = os.environ.get("RUNNER_HOST") or platform.node()
-        self._environment = known_environment or environment(device)
-        self._compilation = spec.compilation_facts(os.environ)
+    spec: TaskSpec
+    report: Report
+    device: Device
+    known_environment: records.Environment | None = None
+    backend: str = ""
+    about: dict[str, Json] = field(default_factory=dict)
+    warning: str = ""
+
+    def __post_init__(self) -> None:
+        host = os.environ.get("RUNNER_HOST") or platform.node()
+        self._place = (self.known_environment or environment(self.device)).to_record_fields(host)
+        self._compilation = self.spec.compilation_facts(os.environ)
         self._timestamp = time.time()
-        self.about: dict[str, Json] = {}
-        self.warning = ""
 
     def add(
-        self, result: Result, *, knobs: Mapping[str, Json], warning: MeasurementWarning = NO_WARNING
+        self, *results: Result, knobs: Mapping[str, Json], warning: MeasurementWarning = NO_WARNING
     ) -> None:
-        """Write a result of the shape that `knobs` name. Its own warning comes before `warning`, which is
-        about the clocks and so left out for counts; memory may decide whatever slowed the clocks. One
+        """Write results of the shape that `knobs` name. A result's own warning comes before `warning`, which
+        is about the clocks and so left out for counts; memory may decide whatever slowed the clocks. One
         without values could not be read from torch's internals."""
-        if not result.values:
-            failure = TaskFailure("unsupported", "blind", blind_text(result.facts[COMPILED]["blind"]))
-            self.missing([result.metric], failure, result.facts, knobs=knobs)
-            return
-        metric = metric_info(result.metric)
-        shared = NO_WARNING if metric.kind == "deterministic" else warning
-        if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
-            shared = MeasurementWarning(shared.text)
-        own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
-        warnings = joined_warnings((own, shared, MeasurementWarning(self.warning or tuning.pinned_warning())))
-        info: dict[str, Json] = {
-            "status": "ok",
-            "n": result.n or len(result.values),
-            "spread": spread(result.values),
-            **({"clock": result.clock} if result.clock else {}),
-            **result.facts,
-            **warnings.facts(),
-        }
-        values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
-        self._write(result.metric, values, result.target, knobs, info)
+        for result in results:
+            if not result.values:
+                failure = TaskFailure("unsupported", "blind", blind_text(result.facts[COMPILED]["blind"]))
+                self.missing([result.metric], failure, result.facts, knobs=knobs)
+                continue
+            metric = metric_info(result.metric)
+            shared = NO_WARNING if metric.kind == "deterministic" else warning
+            if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
+                shared = MeasurementWarning(shared.text)
+            own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
+            of_process = MeasurementWarning(self.warning or tuning.pinned_warning())
+            info: dict[str, Json] = {
+                "status": "ok",
+                "n": result.n or len(result.values),
+                "spread": spread(result.values),
+                **({"clock": result.clock} if result.clock else {}),
+                **result.facts,
+                **records.joined_warnings((own, shared, of_process)).facts(),
+            }
+            values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
+            self._write(result.metric, values, result.target, knobs, info)
 
     def status(
         self, metric: str, status: str, code: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]
@@ -132,30 +119,30 @@ class Recorder:
         knobs: Mapping[str, Json],
         info: Mapping[str, Json],
     ) -> None:
-        spec, known = self._spec, metric_info(metric)
-        record = Record(
-            benchmark=Benchmark(
+        spec, known = self.spec, metric_info(metric)
+        record = records.Record(
+            benchmark=records.Benchmark(
                 name=f"Compiler HUD {spec.suite}",
                 mode=spec.mode,
                 dtype=spec.dtype,
                 extra_info={
                     "device": spec.device,
-                    "arch": self._device.name,
+                    "arch": self.device.name,
                     "dynamic": spec.dynamic,
                     "knobs": dict(knobs),
-                    "threads": self._device.threads,
+                    "threads": self.device.threads,
                     **tuning.pinned_facts(),
                     **self.about,
                 },
             ),
-            model=Model(spec.case, type="benchmark", backend=self._backend, origins=[spec.suite]),
-            metric=Metric(
+            model=records.Model(spec.case, "benchmark", self.backend or spec.backend, [spec.suite]),
+            metric=records.Metric(
                 name=metric,
                 benchmark_values=None if values is None else list(values),
                 target_value=target,
                 extra_info={"unit": known.unit, "direction": known.direction, **self._compilation, **info},
             ),
             timestamp=self._timestamp,
-            **self._environment.to_record_fields(self._host),
+            **self._place,
         )
-        self._report.result(record)
+        self.report.result(record)

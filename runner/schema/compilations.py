@@ -130,10 +130,6 @@ class Explanation:
         said = ", ".join(filter(None, (self.backend, self.subsystem, one, self.problem)))
         return BISECTED + said.replace(";", ",")
 
-    def before(self, reason: str) -> str:
-        """Return the reason of the failure with the explanation before it, where it is not cut."""
-        return f"{self.text()}; {reason}"
-
 
 def blind_text(blind: Mapping[str, str]) -> str:
     """Return `blind: choices — AttributeError: …`, '' if no note is."""
@@ -142,7 +138,7 @@ def blind_text(blind: Mapping[str, str]) -> str:
 
 
 def explained_in(reason: str) -> str:
-    """Return the explanation that `Explanation.before` put there, without its first words; '' if none."""
+    """Return the explanation that a reason begins with, without its first words; '' if none."""
     return reason.removeprefix(BISECTED).split(";")[0] if reason.startswith(BISECTED) else ""
 
 

@@ -90,12 +90,6 @@ def device_family(device: str, arch: str) -> str:
     return device or (kind if kind in DEVICE_KINDS else "")
 
 
-@lru_cache(maxsize=1024)
-def is_device_name(name: str) -> bool:
-    """Return whether this is the name of a device rather than its kind."""
-    return device_kind(name) != name.strip().lower().partition(":")[0]
-
-
 def peaks(key: str) -> Arch | None:
     """Return the data-sheet peaks of an arch key, or None if it is not in the table."""
     return _BY_KEY.get(key)

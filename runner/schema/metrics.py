@@ -88,11 +88,6 @@ def is_of_running(metric: str) -> bool:
     return timed or metric == "kernel_count"
 
 
-def is_number(metric: str) -> bool:
-    """Return whether the registry knows the metric as a number; an unknown metric may have text values."""
-    return is_known(metric) and metric_info(metric).kind != "status"
-
-
 @lru_cache(maxsize=4096)
 def is_known(metric: str) -> bool:
     """Return whether the registry has the metric, or a family of names that it belongs to."""

@@ -50,11 +50,6 @@ class Point(NamedTuple):
     quality: str | None  # the worst of its processes'; None: it may decide
 
 
-def compilation_key(compilation: int | None, repeat: int) -> int:
-    """Return what tells the compilations of a run apart. A process that names none counts as one."""
-    return -1 - repeat if compilation is None else compilation
-
-
 def point_of(processes: Sequence[Process]) -> Point:
     """Return the point of a run's processes, in the order of their repeats.
 
@@ -68,7 +63,8 @@ def point_of(processes: Sequence[Process]) -> Point:
         return Point(only.value, None, own, None, 1, 1, only.samples, only.spread, *only[5:10], only.quality)
     by_compilation: dict[int, list[Process]] = {}
     for process in processes:
-        key = compilation_key(process.compilation, process.repeat)
+        # a process that names no compilation counts as one
+        key = -1 - process.repeat if process.compilation is None else process.compilation
         by_compilation.setdefault(key, []).append(process)
     values = [_median(process.value for process in own) for own in by_compilation.values()]
     variants = [next((each.variant for each in own if each.variant), None) for own in by_compilation.values()]

@@ -14,18 +14,10 @@ from runner.suites.file import file_suite
 __all__ = ["CEILINGS", "PRESETS", "SUITES", "suite_of"]
 
 CEILINGS = "ceilings"  # the suite that measures what a host itself reaches
-_FOLDERS = (
-    "huggingface",
-    "timm",
-    "torchbench",
-    "micro",
-    "operators",
-    "gpt_fast",
-    "cache",
-    "xla",
+for _folder in (
+    *("huggingface", "timm", "torchbench", "micro", "operators", "gpt_fast", "cache", "xla"),
     CEILINGS,
-)
-for _folder in _FOLDERS:
+):
     _suite = import_module(f"runner.suites.{_folder}").SUITE
     SUITES[_suite.name] = _suite
 UNLISTED["file"] = file_suite

@@ -49,7 +49,7 @@ def test_a_planted_bug_of_a_lowering_is_named(monkeypatch: pytest.MonkeyPatch, i
     with config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
         found = explain(works, 600)
     assert (found.backend, found.subsystem, found.detail) == ("inductor", "lowerings", "relu")
-    assert explained_in(found.before("differs; by much")) == "inductor, lowerings, number 1 (relu)"
+    assert explained_in(f"{found.text()}; differs; by much") == "inductor, lowerings, number 1 (relu)"
 
 
 def test_a_bug_before_inductor_is_named_by_its_backend() -> None:

@@ -22,7 +22,7 @@ from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.schema.records import NO_WARNING, MeasurementWarning
 from runner.schema.suite import TaskSpec
-from runner.suites.micro.kernels import build
+from runner.suites.micro.kernels import KERNELS
 from runner.system import machine
 
 SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu")
@@ -109,17 +109,17 @@ def test_another_shape_or_type_is_another_function() -> None:
 
 @pytest.mark.parametrize("case", ["layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"])
 def test_eager_kernels_agree_with_their_reference(case: str) -> None:
-    kernel = build(case, 64, torch.bfloat16, "cpu")
+    kernel = KERNELS[case](64, torch.bfloat16, "cpu")
     with torch.no_grad():
         eager, function = kernel.eager(*kernel.operands), kernel.function(*kernel.operands)
         accuracy.check(function, eager, kernel.reference())
 
 
 def test_bytes_and_flops_are_those_of_the_script() -> None:
-    assert build("layer_norm", 64, torch.bfloat16, "cpu").moved_bytes == 2 * 4096 * 64 * 2
-    assert build("gemv", 64, torch.int8, "cpu").moved_bytes == 64 * 64
-    assert build("gather_gemv", 64, torch.bfloat16, "cpu").moved_bytes == 2 * 64 * 64 * 2
-    assert build("mlp_layer_norm_gelu", 64, torch.bfloat16, "cpu").flops == 4 * 64 * 14336
+    assert KERNELS["layer_norm"](64, torch.bfloat16, "cpu").moved_bytes == 2 * 4096 * 64 * 2
+    assert KERNELS["gemv"](64, torch.int8, "cpu").moved_bytes == 64 * 64
+    assert KERNELS["gather_gemv"](64, torch.bfloat16, "cpu").moved_bytes == 2 * 64 * 64 * 2
+    assert KERNELS["mlp_layer_norm_gelu"](64, torch.bfloat16, "cpu").flops == 4 * 64 * 14336
 
 
 def test_operands_of_one_round_are_four_times_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

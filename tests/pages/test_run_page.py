@@ -366,7 +366,7 @@ def test_a_failure_is_explained_by_a_new_run(client: Client) -> None:
     spec = TaskSpec.from_json(Task.objects.get(run=explaining).spec)
     assert spec.knobs == {"test": "accuracy", "explain": 900}
     assert Audit.objects.filter(action="run.request", subject=f"run {explaining.pk}").exists()
-    note = Explanation("inductor", "lowerings", 1, "relu").before("differs")
+    note = f"{Explanation('inductor', 'lowerings', 1, 'relu').text()}; differs"
     create_measurement(experiment, run=explaining, note=note, **of_model)
     text = page_of(client, f"/runs/{failed.pk}/")
     assert "inductor, lowerings, number 1 (relu)</a>" in text

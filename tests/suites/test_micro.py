@@ -22,7 +22,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.micro import SIZES, size_metrics
 from runner.suites.micro import run as micro
-from runner.suites.micro.kernels import build
+from runner.suites.micro.kernels import KERNELS
 from runner.system import machine
 
 needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
@@ -210,8 +210,8 @@ def test_a_failure_that_all_sizes_share_ends_the_task(tmp_path: Path, measured: 
 
 
 def test_the_batched_mlp_is_of_flops_not_of_bytes() -> None:
-    batched = build("mlp_batched", 64, torch.bfloat16, "cpu")
-    vector = build("mlp_layer_norm_gelu", 64, torch.bfloat16, "cpu")
+    batched = KERNELS["mlp_batched"](64, torch.bfloat16, "cpu")
+    vector = KERNELS["mlp_layer_norm_gelu"](64, torch.bfloat16, "cpu")
     assert batched.flops == batched.operands[1].shape[0] * vector.flops
     assert (batched.ceiling, batched.of_gpt_fast) == (ceilings.MATMUL, False)
     expected = size_metrics("mlp_batched", "cuda")

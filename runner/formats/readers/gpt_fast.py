@@ -6,7 +6,6 @@ The first version had the dtype as `mode` and no metric: it measured tokens per 
 columns for two metrics, `token_per_sec[target]`, `token_per_sec[actual]`, `memory_bandwidth[actual]`, ….
 """
 
-import json
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from runner.formats.format import Writer, either, unsaid
 from runner.formats.layout import Layout, Located, Quantity, of_row
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.readers import v3
-from runner.formats.table import csv_text
+from runner.formats.table import TableFile
 from runner.schema.metrics import GPT_FAST_SIZES, GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
@@ -99,28 +98,21 @@ class GptFastFiles:
     column names these where they are not those of gpt-fast's script."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows: list[dict[str, str]] = []
+        self._file = TableFile(path.with_suffix(".csv"), [*_COLUMNS])
 
     def add(self, finished: TaskResult) -> list[Path]:
-        rows = []
+        written: list[Path] = []
         is_model = finished.task.suite == "gpt_fast"
         for record in finished.records:
             values = record["metric"].get("benchmark_values")
             if not values or record["metric"]["name"] not in (_MODEL_METRICS if is_model else _MICRO_METRICS):
                 continue
-            if is_model:  # the mean of the five sequences, as the script has it
-                rows.append(_row(record, statistics.fmean(values), "True"))
-            elif "sizes" in record["benchmark"]["extra_info"]["knobs"]:
-                rows.append(_row(record, median(values), "False"))
-        if not rows:
-            return []
-        self._rows += rows
-        path, lines = _files(self._path, [finished.task])
-        columns = [*_COLUMNS, *["sizes"] * any(row["sizes"] for row in self._rows)]
-        path.write_text(csv_text([columns, *([row[name] for name in columns] for row in self._rows)]))
-        lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
-        return [path, lines]
+            if is_model or "sizes" in record["benchmark"]["extra_info"]["knobs"]:
+                # of a model the mean of the five sequences, as the script has it
+                value = statistics.fmean(values) if is_model else median(values)
+                row = _row(record, value, str(is_model))
+                written = self._file.add(["sizes"] * bool(row["sizes"]), row, [_json(row)])
+        return written
 
 
 def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, str]:

@@ -230,11 +230,8 @@ def _of_perf_report(row: dict[str, Any]) -> Iterator[Located]:
     for name in providers:
         found = _WITH_UNIT.fullmatch(name)
         unit = canonical_unit(found["unit"]) if found else ""
-        backend, metric = found["provider"] if found else name, _OF_UNIT.get(unit, unit or "value")
-        yield (
-            pointer(name),
-            {"knobs": knobs, "backend": backend, "metric": metric, "unit": unit, VALUE: row[name]},
-        )
+        said = {"knobs": knobs, "backend": found["provider"] if found else name, "unit": unit}
+        yield pointer(name), {**said, "metric": _OF_UNIT.get(unit, unit or "value"), VALUE: row[name]}
 
 
 PERF_REPORT = Layout(

@@ -124,10 +124,8 @@ class OperatorbenchFiles:
         for record in finished.records:
             info, metric = record["benchmark"]["extra_info"], record["metric"]
             knobs, values, name = info["knobs"], metric.get("benchmark_values"), metric["name"]
-            operator, place = (
-                record["model"]["name"],
-                (str(knobs.get("inputs")), record["benchmark"]["dtype"]),
-            )
+            operator = record["model"]["name"]
+            place = str(knobs.get("inputs")), record["benchmark"]["dtype"]
             times_ms = metric["extra_info"].get("operatorbench_ms")
             if values and set(knobs) == _PLAIN and name in (*_QUANTILES, "abs", "elapsed"):
                 in_seconds = name == "abs" and info["device"] == "cpu"

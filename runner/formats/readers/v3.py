@@ -78,8 +78,11 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
     decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in kinds.items()}
 
-    # of each part its latest text, what that means, and whether nothing of it needs a closer look
-    latest: dict[str, tuple[bytes, Any, bool]] = dict.fromkeys(kinds, (b"", None, False))
+    @lru_cache(maxsize=2 * len(kinds))
+    def part(name: str, text: bytes) -> tuple[Any, bool]:
+        """Return what a part means, and whether nothing of it needs a closer look."""
+        is_plain = text[:1] in (b"{", b"[") and json_text.is_plain(b"[%s]" % text)
+        return decoders[name](text), is_plain
 
     def read(text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
@@ -91,11 +94,7 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
                 if (raw := getattr(record, name)) is None:
                     continue
                 own = bytes(raw)
-                known, value, is_plain = latest[name]
-                if own != known:
-                    value = decoders[name](own)
-                    is_plain = own[:1] in (b"{", b"[") and json_text.is_plain(b"[%s]" % own)
-                    latest[name] = own, value, is_plain
+                value, is_plain = part(name, own)
                 setattr(record, name, value)
                 start = rest.find(own[:_SHORT_NEEDLE])
                 if is_plain and rest.startswith(own, start):

@@ -119,9 +119,8 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 def _matches(preview: Preview) -> bool:
     if HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
         return True
-    is_raw = (
-        preview.is_json and b'"frame_compile_id"' in preview.start
-    )  # tlparse's raw.jsonl, by its first line
+    # tlparse's raw.jsonl, by its first line
+    is_raw = preview.is_json and b'"frame_compile_id"' in preview.start
     value = preview.first_value if is_raw else None
     marks = {"string_table", "str", "compilation_metrics", "dynamo_start"}
     return isinstance(value, dict) and bool(value.keys() & marks)

@@ -10,7 +10,7 @@ from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, o
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name
 from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
-from runner.formats.torchdynamo.names import flagged, inductor_settings, named, other_compiler
+from runner.formats.torchdynamo.names import OTHER_COMPILERS, flagged, inductor_settings, named
 from runner.schema.records import Record
 from runner.schema.tables import rows
 
@@ -49,7 +49,7 @@ def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
     elif named_backend == "inductor" or info.get("export_aot_inductor"):
         compiler = flagged(info)
     else:
-        backend = other_compiler(info)
+        backend = next((name for flag, name in OTHER_COMPILERS.items() if info.get(flag) is True), "")
     knobs = _knobs(info, device)
     is_dynamic = any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
     said = knobs, compiler.name(device) if compiler else backend, is_dynamic

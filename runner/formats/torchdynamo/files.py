@@ -5,15 +5,13 @@ As the harness writes them but for what goes wrong there: a column holds what it
 value that is missing is an empty cell and no record, and files are complete after each model.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.formats.format import unsaid
 from runner.formats.metric_values import is_accuracy_code
-from runner.formats.table import csv_text
+from runner.formats.table import TableFile
 from runner.formats.torchdynamo.arguments import ARGUMENTS
 from runner.formats.torchdynamo.names import PARTS, backend_of
 from runner.schema.compilations import INDUCTOR_OPTIONS
@@ -80,7 +78,7 @@ class DynamoFiles:
 
     def __init__(self, path: Path) -> None:
         self._folder = path.with_suffix("")
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, TableFile] = {}
 
     def add(self, finished: TaskResult) -> list[Path]:
         spec = finished.task
@@ -100,31 +98,8 @@ class DynamoFiles:
 
     def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> list[Path]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._files.setdefault(name, _File(self._folder / f"{name}.csv"))
+        file = self._files.setdefault(name, TableFile(self._folder / f"{name}.csv", [*_FIRST]))
         return file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
-
-
-@dataclass
-class _File:
-    path: Path
-    columns: list[str] = field(default_factory=lambda: list(_FIRST))
-    rows: list[Row] = field(default_factory=list)
-    records: list[Json] = field(default_factory=list)
-
-    def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> list[Path]:
-        """Add a row and write the file. Rows may differ in their columns: the header has all of them."""
-        self.columns += [name for name in columns if name not in self.columns]
-        self.rows.append(row)
-        self.records += records
-        cells = [[_cell(one.get(name)) for name in self.columns] for one in self.rows]
-        lines = self.path.with_suffix(".json")
-        self.path.write_text(csv_text([self.columns, *cells]))
-        lines.write_text("".join(json.dumps(one) + "\n" for one in self.records))
-        return [self.path, lines]
-
-
-def _cell(value: Json) -> str:
-    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def _stem(spec: TaskSpec) -> str:

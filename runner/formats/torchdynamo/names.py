@@ -28,7 +28,7 @@ _WORDS = {
     "with_cudagraphs": "cudagraphs", "default": "no_cudagraphs", "autotune": "max_autotune",
 }  # fmt: skip
 # Flags that choose another compiler, and its name.
-_OTHER_COMPILERS = {row["flag"]: row["compiler"] for row in rows(__file__, "compilers.csv")}
+OTHER_COMPILERS = {row["flag"]: row["compiler"] for row in rows(__file__, "compilers.csv")}
 # What environment variables switch on stands only in the name of the output file.
 _BY_ENVIRONMENT = frozenset(("cpp_wrapper", "max_autotune", "low_precision"))
 _FILE = re.compile(
@@ -46,7 +46,7 @@ _KINDS = ("performance", "accuracy")
 _SCRIPT_FILE = re.compile(
     r"(speedup|accuracy|tolerance)_(?P<backend>[A-Za-z]\w*?)(_compilation_metrics|_stats)?"
 )
-_SCRIPT_FILES = {name: compiler for name, compiler in _OTHER_COMPILERS.items() if name != "overhead"}
+_SCRIPT_FILES = {name: compiler for name, compiler in OTHER_COMPILERS.items() if name != "overhead"}
 _OTHER_BACKENDS = {
     "eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus", *_SCRIPT_FILES.values(),
 }  # fmt: skip
@@ -135,11 +135,6 @@ def inductor_settings(info: dict[str, Any]) -> dict[str, Any]:
     pairs = [entry.split("=", 1) for entry in entries if isinstance(entry, str) and "=" in entry]
     truth = {"1": True, "True": True, "0": False, "False": False}
     return {key: truth.get(value, value) for key, value in pairs}
-
-
-def other_compiler(info: dict[str, Any]) -> str:
-    """Return the name of a compiler that a flag of its own chooses, or ''."""
-    return next((name for flag, name in _OTHER_COMPILERS.items() if info.get(flag) is True), "")
 
 
 @lru_cache(maxsize=1024)

@@ -42,8 +42,8 @@ def explained(
 
 
 def with_explanation(failure: TaskFailure, found: Explanation) -> tuple[TaskFailure, dict[str, Json]]:
-    told = TaskFailure(failure.status, failure.code, found.before(failure.reason))
-    return told, {EXPLAINED: found.to_json()}
+    reason = f"{found.text()}; {failure.reason}"  # what is cut off is at the end
+    return TaskFailure(failure.status, failure.code, reason), {EXPLAINED: found.to_json()}
 
 
 def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:

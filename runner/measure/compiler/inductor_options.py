@@ -9,26 +9,20 @@ import torch
 from torch._inductor import config
 
 from runner.launch.failures import TaskFailure
-from runner.schema.compilations import (
-    INDUCTOR_OPTIONS,
-    INDUCTOR_VARIABLE,
-    InductorOptions,
-    checked_inductor_options,
-    may_be_set,
-)
+from runner.schema import compilations
 from runner.schema.suite import BadRequest
 
 
-def candidate_options() -> InductorOptions:
+def candidate_options() -> compilations.InductorOptions:
     """Return them by their paths in `torch._inductor.config`; they go before whatever a suite sets itself.
 
     Raise TaskFailure (unsupported) for one that may not be set or that this torch does not have.
     """
-    text = os.environ.get(INDUCTOR_VARIABLE, "")
+    text = os.environ.get(compilations.INDUCTOR_VARIABLE, "")
     if not text:
         return {}
     try:
-        options = checked_inductor_options(json.loads(text), settable())
+        options = compilations.checked_inductor_options(json.loads(text), settable())
     except BadRequest as error:
         raise TaskFailure("unsupported", "no_such_option", str(error)) from error
     for path in options:
@@ -44,7 +38,7 @@ def settable() -> dict[str, str | list[str]]:
     kinds = {
         name: _kind(config.get_type(name))
         for name in config.get_config_copy()
-        if may_be_set(name) and name not in INDUCTOR_OPTIONS
+        if compilations.may_be_set(name) and name not in compilations.INDUCTOR_OPTIONS
     }
     return {name: kind for name, kind in kinds.items() if kind}
 

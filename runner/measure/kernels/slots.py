@@ -150,7 +150,12 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
         text = Path(path).read_text() if path and hasattr(module, "call") else ""
         if not any(word in text for word in _WRAPPER):  # a kernel that max-autotune tries has a `call` too
             continue
-        number, direction = _identity(text)
+        # a graph has a number in the process that compiled it; C++ does not say it
+        if known := _AOT_ID.search(text):
+            number, direction = known["number"], known["direction"]
+        else:
+            number, direction = "", "forward" if "primals_1" in text else "inference"
+            direction = "backward" if "tangents_1" in text else direction
         ordinal = ordinals.get(number, -1) if direction == "backward" else -1
         if ordinal < 0:
             ordinal = sum(graph.direction != "backward" for graph in found)
@@ -194,15 +199,6 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
                 of_kernel[call.name] = slot
         found.append(replace(call, slot=slot))
     return tuple(found)
-
-
-def _identity(text: str) -> tuple[str, str]:
-    """Return a graph's number in the process that compiled it, '' in C++, and its direction."""
-    if known := _AOT_ID.search(text):
-        return known["number"], known["direction"]
-    if "tangents_1" in text:
-        return "", "backward"
-    return "", "forward" if "primals_1" in text else "inference"
 
 
 @lru_cache(maxsize=64)

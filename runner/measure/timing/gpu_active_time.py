@@ -1,6 +1,5 @@
 """GPU active time of a step: the union of its kernels' and copies' intervals, from torch's profiler."""
 
-import gzip
 import json
 import tempfile
 import time
@@ -99,10 +98,6 @@ def profile(
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         return json.loads(path.read_bytes())
-
-
-def compressed(trace: dict[str, Json]) -> bytes:
-    return gzip.compress(json.dumps(trace).encode(), compresslevel=6)
 
 
 def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:

@@ -92,8 +92,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     if failure:
         recorder.missing(METRICS, failure, knobs=knobs)
         return failure
-    for result in results_of(pairs):
-        recorder.add(result, knobs=knobs, warning=joined_warnings(disturbed))
+    recorder.add(*results_of(pairs), knobs=knobs, warning=joined_warnings(disturbed))
     report.event("finished", 2 * total, 2 * total)
     return None
 

@@ -11,19 +11,12 @@ from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
 from runner.suites.file import own_file
-from runner.suites.torchdynamo.model import (
-    Called,
-    Inputs,
-    LoadedModel,
-    ModelRequest,
-    mean_of,
-    without_dropout,
-)
+from runner.suites.torchdynamo import model
 
 _MODULE = "runner_own_file"
 
 
-def build(case: str, request: ModelRequest) -> LoadedModel:  # noqa: ARG001 - there is only one
+def build(case: str, request: model.ModelRequest) -> model.LoadedModel:  # noqa: ARG001 - there is only one
     """Call the file's `build()`. Raise TaskFailure (failed, bad_file) unless it returns a callable and its
     inputs: a tensor, a tuple or a dict."""
     if request.batch_size is not None or request.tiny or request.checkpointing:
@@ -38,16 +31,16 @@ def build(case: str, request: ModelRequest) -> LoadedModel:  # noqa: ARG001 - th
     if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
         raise _bad_file("build() returns (module or callable, inputs)")
     called, given = made
-    module = called if isinstance(called, torch.nn.Module) else Called(called)
+    module = called if isinstance(called, torch.nn.Module) else model.Called(called)
     module = module.to(request.device)
     if not request.dropout:
-        without_dropout(module)
+        model.without_dropout(module)
     inputs = pytree.tree_map(
         lambda value: value.to(request.device) if torch.is_tensor(value) else value, _inputs(given)
     )
     sizes = {len(value) for value in pytree.tree_leaves(inputs) if torch.is_tensor(value) and value.dim()}
     batched = len(sizes) == 1
-    return LoadedModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
+    return model.LoadedModel(module, inputs, model.mean_of, sizes.pop() if batched else 1, batched=batched)
 
 
 def _bad_file(reason: str) -> TaskFailure:
@@ -72,7 +65,7 @@ def _build_function(path: Path) -> Callable[[], Any]:
     return build
 
 
-def _inputs(given: Any) -> Inputs:
+def _inputs(given: Any) -> model.Inputs:
     if torch.is_tensor(given):
         return (given,)
     if isinstance(given, tuple | list):

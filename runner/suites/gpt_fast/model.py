@@ -110,7 +110,12 @@ class Attention(nn.Module):
         query, key, value = (part.view(tokens, -1, shape.head_width) for part in projected)
         self.keys[:, positions] = rotated(key, rotation).transpose(0, 1)
         self.values[:, positions] = value.transpose(0, 1)
-        y = attend(rotated(query, rotation), self.keys, self.values, mask)
+        # query [heads, tokens, w], keys and values [heads, context, w], mask [tokens, context]
+        groups = shape.heads // shape.kv_heads
+        keys, values = (cache.repeat_interleave(groups, dim=0) for cache in (self.keys, self.values))
+        scores = (rotated(query, rotation).transpose(0, 1) @ keys.transpose(1, 2)) * shape.head_width**-0.5
+        shares = torch.softmax(scores.float().masked_fill(~mask, float("-inf")), dim=-1)
+        y = (shares.to(values.dtype) @ values).transpose(0, 1)
         return self.output(y.reshape(tokens, shape.width))
 
 
@@ -206,15 +211,6 @@ def weight_bytes(shape: Shape, *, int8: bool) -> int:
     feed_forward = 3 * shape.width * shape.hidden * max(shape.experts, 1)
     products = shape.layers * (attention + feed_forward) + shape.width * shape.vocabulary
     return products * (1 if int8 else 2) + shape.width * shape.vocabulary * 2
-
-
-def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Attend with query [tokens, heads, w] to keys, values [kv heads, context, w], mask [tokens, context]."""
-    groups = query.shape[1] // keys.shape[0]
-    keys, values = (cache.repeat_interleave(groups, dim=0) for cache in (keys, values))
-    scores = (query.transpose(0, 1) @ keys.transpose(1, 2)) * query.shape[-1] ** -0.5
-    shares = torch.softmax(scores.float().masked_fill(~mask, float("-inf")), dim=-1)
-    return (shares.to(values.dtype) @ values).transpose(0, 1)
 
 
 def rotated(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:

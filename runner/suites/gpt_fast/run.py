@@ -66,8 +66,11 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         left_s = min(limit_s, max(1.0, ends - time.monotonic()))
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
 
+    def compile_cold() -> Cold:
+        return _build_and_compile(spec, report, "cold")[1], graph_facts().to_json()
+
     try:
-        cold = None if once else stage("cold", lambda: _compile_only(spec, report))
+        cold = None if once else stage("cold", compile_cold)
         return stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
         limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * (ends - time.monotonic()))
@@ -156,10 +159,6 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
     return generator, found
 
 
-def _compile_only(spec: TaskSpec, report: Report) -> Cold:
-    return _build_and_compile(spec, report, "cold")[1], graph_facts().to_json()
-
-
 def _measure(spec: TaskSpec, report: Report, cold: Cold | None) -> TaskFailure | None:
     """Record part after part; return the first failure of one."""
     label = "warm" if cold else "cold" if spec.compilation else "host's caches"
@@ -195,8 +194,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Cold | None) -> TaskFailure |
         warnings = joined_warnings((warning(states), MeasurementWarning(skipped)))
         if not spec.identity():
             results = [with_gpt_fast_target(spec, result) for result in results]
-        for result in results:
-            recorder.add(result, knobs=spec.identity(), warning=warnings)
+        recorder.add(*results, knobs=spec.identity(), warning=warnings)
     keep_gpu_states(report, states)
     return incomplete
 

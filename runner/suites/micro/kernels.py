@@ -32,11 +32,6 @@ class Kernel:
     of_gpt_fast: bool = True  # gpt-fast's script has this case and a metric for it
 
 
-def build(case: str, size: int, dtype: torch.dtype, device: str) -> Kernel:
-    """Return the kernel of a case of the suite `micro` at D = size, with random operands on the device."""
-    return _BUILDERS[case](size, dtype, device)
-
-
 def _apply(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return module(x)
 
@@ -141,7 +136,8 @@ def _kernel_of_layers(x: torch.Tensor, *activation: nn.Module) -> Kernel:
     )
 
 
-_BUILDERS: dict[str, Callable[[int, torch.dtype, str], Kernel]] = {
+# By case of the suite `micro`: D, dtype and device → its kernel, with random operands on the device.
+KERNELS: dict[str, Callable[[int, torch.dtype, str], Kernel]] = {
     "layer_norm": _layer_norm_kernel,
     "gemv": _gemv_kernel,
     "gather_gemv": _gather_gemv_kernel,

@@ -34,7 +34,7 @@ from runner.schema.records import Json, MeasurementWarning, joined_warnings, wor
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import TaskSpec
 from runner.suites.micro import has_mean, size_metrics, sizes_of
-from runner.suites.micro.kernels import Kernel, build
+from runner.suites.micro.kernels import KERNELS, Kernel
 
 _LEAST_PAIRS = 30
 _BUDGET_S = 3.0  # of call time for each size
@@ -77,13 +77,11 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         else:
             states.append(device_state(device))
             disturbed.append(warning(states))
-            for result in results:
-                recorder.add(result, knobs={"D": size}, warning=disturbed[-1])
+            recorder.add(*results, knobs={"D": size}, warning=disturbed[-1])
             complete.append(results)
         device.release()
     if has_mean(sizes, spec.device) and failure is None:
-        for result in _means(spec, complete):
-            recorder.add(result, knobs=mean_over(sizes), warning=joined_warnings(disturbed))
+        recorder.add(*_means(spec, complete), knobs=mean_over(sizes), warning=joined_warnings(disturbed))
     report.event("finished", len(sizes), len(sizes))
     keep_gpu_states(report, states)
     return failure
@@ -97,7 +95,7 @@ def _measure(
     A further compilation is not checked again, and leaves out gpt-fast's own clock.
     """
     torch.manual_seed(SEED)
-    kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
+    kernel = KERNELS[spec.case](size, getattr(torch, spec.dtype), device.type)
     begin("compile")
     with torch.no_grad():
         compiled = compile_inductor(kernel.function, kernel.operands, device, kernel.options)
@@ -130,7 +128,7 @@ def _measure(
 def _again(spec: TaskSpec, size: int, device: Device, _left_s: float) -> str:
     """Compile and check once more what failed; return ok, or raise."""
     torch.manual_seed(SEED)
-    kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
+    kernel = KERNELS[spec.case](size, getattr(torch, spec.dtype), device.type)
     forget_compiles()
     with torch.no_grad():
         found = by_inductor(kernel.function, kernel.options)(*kernel.operands)

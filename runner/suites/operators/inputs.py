@@ -67,11 +67,6 @@ class Call:
     count: int
 
     @property
-    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return positional and keyword arguments: TensorForm, Word, lists and plain values."""
-        return parse(self.text)
-
-    @property
     def label(self) -> str:
         """Return a short name without brackets or commas, unique by its digest: ``f16(64x768)*2#1a2b3c4d``.
 
@@ -79,7 +74,7 @@ class Call:
         """
         digest = hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         try:
-            args, kwargs = self.arguments
+            args, kwargs = parse(self.text)
         except BadInputs:
             return f"unreadable#{digest}"
         words = "*".join(filter(None, map(_word, [*args, *kwargs.values()])))
@@ -99,7 +94,8 @@ def _word(value: Any) -> str:
 
 
 def parse(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call's arguments. Raise BadInputs for anything but tensors T(…), dtypes and literals."""
+    """Return a call's positional and keyword arguments: TensorForm, Word, lists and plain values. Raise
+    BadInputs for anything but tensors T(…), dtypes and literals."""
     try:
         found = _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -174,8 +174,7 @@ def measure_all(
             states.append(device_state(device))
             disturbed = warning(states)
             code |= measured.code
-            for result in measured.results:
-                recorder.add(result, knobs=knobs, warning=disturbed)
+            recorder.add(*measured.results, knobs=knobs, warning=disturbed)
             numbers = {**measured.numbers, "quality": disturbed.quality, "count": call.count}
             _mark(marks, {"place": place, **numbers, "elapsed_s": time.monotonic() - began})
             if measured.no_device:
@@ -217,8 +216,7 @@ def summarise(
     measured = [mark for mark in marks if "call" in mark]
     knobs = _knobs(spec)
     if measured:
-        for result in _over_calls(measured, tried=len(calls), device=device.type):
-            recorder.add(result, knobs=knobs)
+        recorder.add(*_over_calls(measured, tried=len(calls), device=device.type), knobs=knobs)
         if not spec.compilation:
             of_eager = Recorder(spec, report, device, backend="eager")
             of_eager.add(_mean_ms(measured, 0, device.type), knobs=knobs)

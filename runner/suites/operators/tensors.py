@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
-from runner.suites.operators.inputs import Call, TensorForm, Word
+from runner.suites.operators.inputs import Call, TensorForm, Word, parse
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _NAMESPACE = "aten"
@@ -66,7 +66,7 @@ def make(call: Call, dtype: torch.dtype, device: str, *, channels_last: bool = F
     Calls are recorded in float16: bfloat16 replaces it, float32 replaces every floating type. Complex numbers
     have no half to compute with.
     """
-    args, kwargs = call.arguments
+    args, kwargs = parse(call.text)
     name = call.operator.split(".")[1]
     maker = _Maker(dtype, device, channels_last)
     limits = {place: limit(args) for place, limit in _LIMITS.get(name, {}).items() if place < len(args)}

@@ -148,8 +148,7 @@ class StageRunner:
             problem, more = self._explained("accuracy", problem)
             facts |= {"reason": problem.reason, **more}
         self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
-        for result in answer["results"]:
-            self._recorder.add(result, knobs=self._knobs)
+        self._recorder.add(*answer["results"], knobs=self._knobs)
         if status == "ok":
             return
         self._failures.append(problem)
@@ -161,8 +160,7 @@ class StageRunner:
         try:
             answer = self._stage(name, done, total, "t")
         except TaskFailure as failure:
-            told = self._explained("compiles", failure) if name == "cold" else (failure, {})
-            self._fail(name, *told)
+            self._fail(name, *(self._explained("compiles", failure) if name == "cold" else (failure, {})))
             return None
         self._recorder.about.update(answer["about"])
         self._warning = answer.get("warning", self._warning)
