@@ -132,14 +132,7 @@ def delete(stream: Stream, *, who: str) -> None:
     with changing_references():
         (stream,) = _locked(stream)
         _check_removable(stream, "deleted")
-        contents: dict[str, Any] = {
-            "runs": stream.runs,
-            "expected results": stream.expectations,
-            "series": stream.series,
-            "schedules": stream.schedules,
-            "keys": stream.keys.filter(revoked=None),
-        }
-        if filled := [name for name, rows in contents.items() if rows.exists()]:
+        if filled := contents(stream):
             words = "delete them or merge it into another stream first"
             raise Problem(409, f"the stream {stream.name} has {', '.join(filled)}: {words}")
         for upload in stream.uploads.all():
@@ -149,6 +142,18 @@ def delete(stream: Stream, *, who: str) -> None:
         Point.objects.filter(level_stream=stream).update(level_stream=None)  # the database does not do so
         stream.delete()
         audit.note(who=who, action="stream.delete", subject=f"stream {stream.name}")
+
+
+def contents(stream: Stream) -> list[str]:
+    """Return what a stream has that keeps it from being deleted, in words."""
+    rows: dict[str, Any] = {
+        "runs": stream.runs,
+        "expected results": stream.expectations,
+        "series": stream.series,
+        "schedules": stream.schedules,
+        "keys": stream.keys.filter(revoked=None),
+    }
+    return [name for name, found in rows.items() if found.exists()]
 
 
 def _locked(*wanted: Stream) -> list[Stream]:

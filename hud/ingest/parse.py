@@ -265,8 +265,15 @@ class RecordParser:
             measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
         of_record = text(extra.get("target_arch"))[:60] or measurement.target_arch
         measurement.target_arch = None if measurement.target is None else of_record
-        if extra.get("quality") in QUALITIES and measurement.samples:
-            measurement.quality = extra["quality"]
+        if quality := text(extra.get("quality")):
+            if quality not in QUALITIES:
+                known = ", ".join(QUALITIES)
+                self.receipt.warn(f"the quality {quality[:40]!r} is left out: it is none of {known}")
+            elif measurement.samples:
+                measurement.quality = quality
+        if measurement.arch and not is_named(measurement.arch):
+            words = "names no device; it is to be named on /rename/, and until then no filter offers it"
+            self.receipt.warn(f"{measurement.arch[:100]!r} {words}: ?arch=… says it in an upload")
         measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
         self.unsaid.update(measurement.unsaid)
         if not (measurement.mode and measurement.dtype and measurement.arch):

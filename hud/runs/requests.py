@@ -36,6 +36,7 @@ from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue
+from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
 from runner.suites import SUITES
@@ -281,6 +282,8 @@ def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Pr
     if repeats is not None and not 1 <= repeats <= MAX_REPEATS:
         raise BadRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
     processes = replication.processes(specs)
+    if replication.is_ab and not replication.at_equal_choices and replication.pairs_planned < LEAST_PAIRS:
+        raise BadRequest(f"an A/B comparison needs at least {LEAST_PAIRS} pairs")
     if len(processes) > MAX_TASKS:
         raise BadRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {len(processes)}")
     return processes

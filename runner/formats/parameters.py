@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from itertools import zip_longest
 
 from runner.formats.errors import BadUpload, Fault
 from runner.formats.scalars import invisible_in
@@ -103,7 +104,7 @@ KNOWN = frozenset(DESCRIPTIONS)
 def with_switch_values(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command, in which a switch without a value gets 1."""
     bare = {f"--{name}" for name in SWITCHES} | {f"--{name.replace('_', '-')}" for name in SWITCHES}
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip_longest(arguments, arguments[1:], fillvalue="")
     return [
         f"{text}=1" if text in bare and not (after and after.lower() in _SWITCHES) else text
         for text, after in pairs

@@ -273,3 +273,12 @@ def test_nobody_else_can_ask_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None
         TaskSpec.from_json(
             {"suite": "file", "case": "x"} | dict.fromkeys(("mode", "dtype", "backend", "device"), "")
         )
+
+
+@pytest.mark.parametrize("command", ["upload", "check"])
+def test_a_command_without_arguments_says_how_it_is_used(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([command])
+    assert "usage: " in capsys.readouterr().err

@@ -7,6 +7,7 @@ from http import HTTPStatus
 import pytest
 from django.test import Client
 
+from hud.ingest import ingest
 from hud.models import Alias, Audit, Experiment, Run
 from hud.pages import backends as compilers
 from hud.pages.experiment.query import pickers as pickers_of
@@ -15,6 +16,7 @@ from hud.pages.query_string import select
 from hud.pages.regressions import query as regressions
 from hud.pages.rules import view as rules
 from hud.pages.suite import query as suite
+from runner.formats.parameters import Parameters
 from tests.support.factories import (
     create_experiment,
     create_measurement,
@@ -22,6 +24,7 @@ from tests.support.factories import (
     create_run,
     create_user,
 )
+from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
 UNNAMED = "One of Quadro P1000, NVIDIA RTX A6000,"
@@ -55,6 +58,18 @@ def test_what_is_asked_for_is_shown_and_without_any_named_arch_something_is() ->
     assert page.filters.arch == UNNAMED
     assert select("Arch", "arch", UNNAMED, [UNNAMED]) in page.pickers
     assert limits.read(limits.LimitsFilters(arch=UNNAMED), stream).filters.arch == UNNAMED
+
+
+def test_the_receipt_names_what_is_to_be_named() -> None:
+    def warnings(name: str, **given: str) -> list[str]:
+        record = v3_record(case=f"{name} {given}")
+        record["benchmark"]["extra_info"]["arch"] = name
+        return ingest(as_list(record, record), Parameters(**given)).warnings
+
+    assert warnings("NVIDIA H200") == warnings(UNNAMED, arch="h100") == []
+    (words,) = warnings(UNNAMED)
+    assert UNNAMED in words
+    assert Experiment.objects.filter(arch=UNNAMED).count() == 1
 
 
 def test_an_operator_names_a_text_and_the_next_result_lands_there(client: Client) -> None:

@@ -181,6 +181,29 @@ def test_a_run_without_results_is_neither_the_newest_result_nor_a_night(client: 
     assert [(one.name, one.newest) for one in with_results()] == [("one", measured.created)]
 
 
+def test_only_a_stream_without_contents_offers_to_be_deleted(client: Client, operator: User) -> None:
+    upload("one", "a")
+    upload("two", "a")
+    Stream.objects.create(name="empty")
+    offered = [
+        name
+        for name in ("one", "two", "empty")
+        if f"/streams/{name}/delete" in client.get(f"/streams/?change={name}").content.decode()
+    ]
+    assert offered == ["empty"]
+
+
+def test_a_night_is_shown_by_its_day(client: Client) -> None:
+    for hour in (1, 9):  # both without a commit
+        given = Parameters(stream="one", run_id=f"{hour}", run_time=f"2026-11-20T{hour:02}:00:00Z")
+        ingest(as_list(v3_record(values=[float(hour)])), given)
+    (row,) = [row for row in client.get("/streams.json").json()["items"] if row["name"] == "one"]
+    assert row["newest_night"] == "night:2026-11-20T09:00"
+    page = client.get("/streams/").content.decode()
+    assert "20 Nov" in page
+    assert "night:2026" not in page
+
+
 def test_names_and_titles_are_only_text(client: Client, operator: User) -> None:
     attack = '"><script>alert(1)</script>'
     upload("one", "a")

@@ -231,6 +231,14 @@ def test_rows_are_sorted_and_filtered_by_their_results(client: Client, three: di
     assert client.get("/suites/timm.json?status=ok").json()["totals"]["passed"]["expected"] == 2
 
 
+@pytest.mark.parametrize(("metric", "has_means"), [("speedup", True), ("accuracy", False)])
+def test_the_total_speaks_of_means_where_it_has_some(client: Client, metric: str, has_means: bool) -> None:
+    create_measurement(create_experiment(suite="timm", knobs={}), metric=metric, value=1.0)
+    text = page_of(client, "/suites/timm/")
+    assert "1 of 1 without a failure" in text
+    assert ("geometric" in text.partition("<tfoot>")[2].partition("</th>")[0]) == has_means
+
+
 def test_the_ticked_are_run_again_by_one_post(client: Client) -> None:
     cases = [create_experiment(case=case, knobs={"D": 1024}) for case in ("layer_norm", "gemv")]
     for one in cases:

@@ -96,9 +96,14 @@ def test_value_and_status_stay_and_nothing_is_decided(client: Client, quality: s
     assert (newest().verdict, newest().level_points) == ("unchanged", 12)
 
 
-def test_an_unknown_word_is_no_quality() -> None:
-    upload(record(1.0, 0, "excellent"), day=0)
+def test_an_unknown_word_is_no_quality_and_the_receipt_says_so() -> None:
+    receipts = [
+        ingest(as_lines(record(1.0, day, quality)), Parameters(run_id=f"night {day}"))
+        for day, quality in enumerate(("", "busy_cpu", "wobbly"))
+    ]
     assert newest().quality is None
+    assert [len(receipt.warnings) for receipt in receipts] == [0, 0, 1]
+    assert "wobbly" in receipts[-1].warnings[0]
 
 
 def test_a_failure_is_one_whatever_else_went_on() -> None:

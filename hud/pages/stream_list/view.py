@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from hud.corrections.streams import StreamChanges, change, delete, merge
+from hud.corrections.streams import StreamChanges, change, contents, delete, merge
 from hud.models import OPERATORS_OWN, Point, Run, Series, SidePoint, Stream
 from hud.pages import data
 from hud.points import nights
@@ -133,6 +133,7 @@ def stream_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
             "form": _form("change", changing),
             "merge_form": _form("merge", changing),
             "keeps_name": changing.name in OPERATORS_OWN,
+            "contents": contents(changing),
         }
     return render(request, "streams/streams.html", content)
 
