@@ -72,7 +72,7 @@ def sparkline(
     x, _comma, last = next(filter(None, reversed(spots))).partition(",")
     dot = f' class="{tone}"' if moved else ""
     parts.append(f'<circle{dot} cx="{x}" cy="{last}" r="2.2"/>')
-    said = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
+    said = 'role="img"' if label else 'aria-hidden="true"'
     title = f"<title>{label}</title>" if label else ""
     return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
         f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {said}>'

@@ -228,7 +228,8 @@ def _rows(
     experiments = by_id(Experiment, found.ids.tolist())
     places = found.shown(page.columns)
     is_plain = found.are_plain(places, targets)
-    if as_data or expectations.knows_any(stream.pk):
+    is_expected = expectations.knows_any(stream.pk)
+    if as_data or is_expected:
         is_plain[:] = False
     latest = found.points(np.where(is_plain, -1, places))
     tables = found.value, found.series, found.run, found.time_us
@@ -254,7 +255,8 @@ def _rows(
         ]
         leading = next((cell for cell in cells if cell and cell.value is not None), None)
         rows.append(SuiteRow(one, [known[choice] for choice in page.varying], cells, marks, leading))
-    expectations.add(stream.pk, points)
+    if is_expected:
+        expectations.add(stream.pk, points)
     return rows
 
 
