@@ -22,6 +22,7 @@ from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.system import account, machine
 from runner.system.interpreters import Interpreter
+from runner.system.processes import read_process
 from runner.system.task_files import write_json
 from tests.support.waiting import wait_for
 
@@ -146,11 +147,9 @@ def test_readings_of_another_shape_are_none(data: Path, accelerators: object) ->
 
 
 def processes_of(uid: int) -> list[int]:
-    return [
-        int(path.name)
-        for path in Path("/proc").iterdir()
-        if path.name.isdigit() and path.exists() and path.stat().st_uid == uid
-    ]
+    owned = (path for path in Path("/proc").glob("[0-9]*") if path.exists() and path.stat().st_uid == uid)
+    found = [read_process(int(path.name)) for path in owned]
+    return [process.pid for process in found if process and not process.dead]
 
 
 def test_what_outlived_its_agent_is_ended_and_its_files_go(data: Path) -> None:
