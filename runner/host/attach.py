@@ -58,6 +58,9 @@ def main(options: argparse.Namespace) -> int:
         problem = account.prepare(data, {python.path for python in pythons.values()})
         if os.geteuid() == 0 and problem:
             logger.warning("benchmarks run as root, and can read this host's key: %s", problem)
+        elif os.geteuid() == 0 and options.key and not os.environ.get("HUD_KEY"):
+            logger.warning("every user, benchmarks too, can read --key in the list of processes: use HUD_KEY")
+        account.end_leftovers()
         return Agent(attachment, data, devices, pythons, labels).run(stay=options.stay)
 
 
@@ -67,6 +70,7 @@ def _locked(data: Path) -> TextIO:
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (data / "agent.lock").open("a")
+        os.fchmod(file.fileno(), 0o600)  # whoever can read it can lock it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BadRequest(f"another agent uses {data}; give this one its own --data") from None

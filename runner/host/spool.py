@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import json
 import logging
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +24,14 @@ from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
 from runner.system import account
-from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object, write_json
+from runner.system.task_files import (
+    MAX_RESULTS_BYTES,
+    artifacts_in,
+    open_file,
+    read_file,
+    read_object,
+    write_json,
+)
 
 KEPT_REFUSED = 20
 HANDED_BACK = "handed_back"  # the code of a task that is given back undone
@@ -185,11 +190,8 @@ class Folder:
     def send_artifacts(self, hud: Hud) -> None:
         """Deliver every artifact; one that the HUD refuses, or that is no regular file of the folder, is left
         out. Raise HudError except Refused."""
-        folder = self.path / "artifacts"
-        for path in [] if folder.is_symlink() else sorted(folder.glob("*/*"))[:_MAX_ARTIFACTS]:
+        for path in artifacts_in(self.path)[:_MAX_ARTIFACTS]:
             try:
-                if path.parent.is_symlink():
-                    raise OSError(errno.ELOOP, "its folder is a link")  # noqa: TRY301 - as for any other file
                 hud.artifact(self.lease, path.parent.name, read_file(path, _MAX_ARTIFACT_BYTES))
             except (LeaseBroken, KeyRefused):  # noqa: PERF203 - few artifacts, and each may be refused
                 raise
@@ -219,7 +221,7 @@ class Folder:
             self.refuse(str(error))
         else:
             self.release()
-            shutil.rmtree(self.path)
+            account.remove(self.path)
 
     def refuse(self, why: str) -> None:
         """Move the folder to refused/, where the newest `KEPT_REFUSED` stay."""
@@ -227,13 +229,11 @@ class Folder:
         refused = self.path.parent.parent / "refused"
         refused.mkdir(mode=0o700, exist_ok=True)
         write_json(self.path / "refused.json", {"reason": why})
-        account.take_back(self.path)
-        shutil.rmtree(refused / self.path.name, ignore_errors=True)
+        account.remove(refused / self.path.name)
         self.path.rename(refused / self.path.name)
         self.release()
         oldest_first = sorted(refused.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in oldest_first[:-KEPT_REFUSED]:
-            shutil.rmtree(path, ignore_errors=True)
+        account.remove(*oldest_first[:-KEPT_REFUSED])
 
 
 def left_over(data: Path) -> list[Folder]:
@@ -246,5 +246,7 @@ def left_over(data: Path) -> list[Folder]:
         except ValueError:  # just delivered
             continue
         if folder.own():
+            if path.stat().st_mode & 0o070:  # its worker was killed
+                account.take_back(path)
             found.append(folder)
     return found

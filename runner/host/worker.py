@@ -13,7 +13,6 @@ import hmac
 import json
 import logging
 import os
-import shutil
 import sys
 import threading
 import time
@@ -275,8 +274,7 @@ def _run_folder(config: WorkerConfig, run: int) -> Path:
     own = Path(config.data) / "caches" / f"{config.number}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
-            account.take_back(other)
-            shutil.rmtree(other, ignore_errors=True)
+            account.remove(other)
     account.let_pass(own.parent.parent, own.parent)
     account.share(own)
     return own

@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -212,7 +211,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
         account.share(path, *(path / name for name in ("inductor", "triton", "tmp")))
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        account.remove(path)
 
 
 def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scratch: Path) -> dict[str, str]:

@@ -13,7 +13,6 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 import json
 import math
 import random
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, Caches, TaskOutcome
 from runner.system import account
 from runner.system.interpreters import DEFAULT, Interpreter
-from runner.system.task_files import CappedLog, write_new
+from runner.system.task_files import CappedLog, artifacts_in, write_new
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
@@ -160,8 +159,7 @@ def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
         compilation, variable = int(filled.read_text()), KEPT_CACHES
     except (OSError, ValueError):
         compilation, variable = request.job.process, NEW_CACHES
-        account.take_back(folder)
-        shutil.rmtree(folder, ignore_errors=True)  # what a process that failed has left
+        account.remove(folder)  # what a process that failed has left
     variables = {**_caches(folder, variable), COMPILATION_VARIABLE: str(compilation)}
     outcome = request.launch(request.job.python, variables)
     if variable == NEW_CACHES and outcome.status in SUCCESS:
@@ -303,7 +301,7 @@ class _Pair:
         is_kept = not process.warms or process in self._failed
         if is_kept and not is_changed and outcome.status in {*STATUSES, CANCELLED}:
             self._take(process, outcome)
-        shutil.rmtree(request.folder / side, ignore_errors=True)
+        account.remove(request.folder / side)
         # with processes left the GPU is not free
         self._stopped = is_changed or outcome.status not in STATUSES or bool(outcome.leftover)
         if process.warms and process not in self._failed and not self._stopped:
@@ -337,7 +335,7 @@ class _Pair:
             results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
         self._records += own
         self._unexpected += others
-        for path in () if process.owner else (folder / side).glob("artifacts/*/*"):
+        for path in [] if process.owner else artifacts_in(folder / side):
             kind = folder / "artifacts" / path.parent.name
             kind.mkdir(parents=True, exist_ok=True)
             path.replace(kind / f"{side}-{path.name}")

@@ -8,10 +8,12 @@ of that number, in which the agent is too, shares the folders that both use.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ _HOME = "RUNNER_BENCHMARK_HOME"
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _TRIAL = 'cd "$0" && exec "$@"'  # a process may start in a folder that its user cannot enter
 _TRIAL_S = 60
+_REMOVED = ("-exec", "rm", "-rf", "{}", "+")
+_OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - they are cleared  # nosec B108
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
@@ -68,7 +72,8 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     if not _uid():
         return dict(variables)
     kept = {name: value for name, value in variables.items() if not name.startswith("XDG_")}
-    return {**kept, "HOME": os.environ[_HOME], "USER": "benchmarks", "LOGNAME": "benchmarks"}
+    own = {"HOME": os.environ[_HOME], "USER": "benchmarks", "LOGNAME": "benchmarks"}
+    return {**kept, **own, "PYTHONNOUSERSITE": "1"}  # nor code that an earlier benchmark left at home
 
 
 def ceilings(data: Path) -> Path:
@@ -95,11 +100,38 @@ def share(*folders: Path) -> None:
             folder.chmod(0o2770)
 
 
+def end_leftovers() -> None:
+    """Kill all processes of the benchmarks' account, also those that fork faster than they are found, and
+    remove its files in folders that all may write, with the caches
+    of a killed worker. Call it while no benchmark runs. An account that an
+    operator chose may be used by others too, and is left alone."""
+    if _FIRST_UID <= _uid() < _FIRST_UID + 4 * _INSTALLATIONS:
+        found = ["find", *_OPEN_FOLDERS, "-maxdepth", "1", "-group", str(_uid())]
+        as_benchmark = shlex.join([*found, "-exec", "chmod", "-R", "u+rwX", "{}", "+", *_REMOVED])
+        killed = ["/bin/sh", "-c", f"kill -9 -1; {as_benchmark}"]  # all but this shell
+        subprocess.run(killed, stderr=subprocess.DEVNULL, check=False, cwd="/", **process_options())
+        subprocess.run([*found, *_REMOVED], stderr=subprocess.DEVNULL, check=False)
+
+
 def take_back(*folders: Path) -> None:
-    """Let the agent read and remove what benchmarks made in folders, whatever modes they gave it."""
-    if _uid():
-        command = ["chmod", "-R", "ug+rwX", *map(str, folders)]
-        subprocess.run(command, stderr=subprocess.DEVNULL, check=False, **process_options())
+    """Let the agent read and remove what benchmarks made in folders, whatever modes they gave it, and no
+    benchmark enter these again until they are shared."""
+    if not _uid():
+        return
+    command = ["chmod", "-R", "ug+rwX", *map(str, folders)]
+    subprocess.run(command, stderr=subprocess.DEVNULL, check=False, **process_options())
+    for folder in folders:
+        with suppress(OSError):  # it is gone, or a link, or the benchmark's own
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            os.fchmod(descriptor, 0o700)
+            os.close(descriptor)
+
+
+def remove(*folders: Path) -> None:
+    """Remove folders and what benchmarks left in them, however deep it is: Python's own way is recursive."""
+    take_back(*folders)
+    command = ["rm", "-rf", "--", *map(str, folders)]
+    subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
 
 
 def _uid() -> int:

@@ -11,6 +11,7 @@ import fcntl
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import platform
 import re
@@ -25,7 +26,7 @@ from typing import Any
 
 from runner.schema.compilations import INDUCTOR_VARIABLE
 from runner.schema.records import Environment
-from runner.system.task_files import write_json
+from runner.system.task_files import read_object, write_json
 
 _PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
 DAILY_READINGS = 7  # a ceiling is the median of this many
@@ -199,6 +200,7 @@ def torch_says() -> dict[str, str]:
 
 # Ceilings: {"version": 1, "accelerators": {UUID or CPU name: {"copy_gbps": [{"day", "value", "torch"}]}}}
 _CEILINGS_VERSION = 1
+_MAX_CEILINGS_BYTES = 64 * 2**10  # of the facts in a heartbeat
 
 
 def ceilings_path() -> Path:
@@ -225,17 +227,22 @@ def today() -> str:
 
 
 def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return, by accelerator (UUID or CPU name) and ceiling, the median of the readings and the last day."""
-    return {
-        accelerator: {
-            name: {
-                "value": statistics.median(reading["value"] for reading in readings),
-                "day": readings[-1]["day"],
-            }
-            for name, readings in by_name.items()
-        }
-        for accelerator, by_name in _load(path).items()
-    }
+    """Return, by accelerator (UUID or CPU name) and ceiling, the median of the readings and the last day.
+
+    Benchmarks write the file: one that is larger or of another shape has none, and stops no heartbeat.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    try:
+        for accelerator, by_name in _load(path).items():
+            for name, readings in by_name.items():
+                value = float(statistics.median(reading["value"] for reading in readings))
+                day = datetime.date.fromisoformat(readings[-1]["day"]).isoformat()
+                if not (math.isfinite(value) and f"{accelerator}{name}".isprintable()):
+                    return {}
+                found.setdefault(accelerator, {})[name] = {"value": value, "day": day}
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return {}
+    return found if len(json.dumps(found)) <= _MAX_CEILINGS_BYTES else {}
 
 
 def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:
@@ -253,11 +260,10 @@ def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch:
 
 def _load(path: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
     try:
-        stored = json.loads(path.read_text())
+        stored = read_object(path)
     except (OSError, ValueError):
         return {}
-    known = isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION
-    return stored["accelerators"] if known else {}
+    return stored["accelerators"] if stored.get("version") == _CEILINGS_VERSION else {}
 
 
 if __name__ == "__main__":

@@ -49,6 +49,12 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def artifacts_in(folder: Path) -> list[Path]:
+    """Return the artifacts of a task's folder: `artifacts/KIND/NAME`. Behind a link there is none."""
+    found = sorted((folder / "artifacts").glob("*/*"))
+    return [path for path in found if not any(one.is_symlink() for one in [*path.parents][:2])]
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a file that only its owner may read, complete or not at all."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
