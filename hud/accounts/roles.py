@@ -60,8 +60,8 @@ _ROUTES: tuple[tuple[dict[str, str], str], ...] = (
     (
         {"GET": "read"},
         """
-        overview overview_data compilers suites suite model experiment code limits compare search funnel metrics
-        runs run run_live run_log run_artifact regressions rules hosts hosts_live streams
+        overview overview_data compilers suites suite model experiment code limits compare search funnel
+        runs run run_live run_log run_artifact regressions rules hosts hosts_live streams metrics
         api:get_import api:get_log api:get_artifacts api:get_artifact api:get_experiments api:get_export
         api:get_result api:get_series api:get_attribution api:get_compare api:get_variant api:get_regressions
         api:get_causes api:get_bisect api:get_hosts api:get_queue api:get_streams

@@ -1,127 +1,98 @@
-"""Charts of a model's trend, one for each place and options with a line for each backend, and the marks of its
-rankings: SVG that needs no script."""
+"""Charts of a model's trend, and the marks of what is worst: SVG that needs no script."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 from html import escape
 from itertools import groupby
 from typing import Any
 
 from django.utils.safestring import SafeString
 
-from hud.models import Metric
 from hud.pages.backends_table import colour
-from hud.pages.model.query import Combination, ModelPage, Place
+from hud.pages.model.query import Combination
 from hud.points.nights import day
-from hud.sql import from_epoch_us, since_epoch_us
 from hud.tables.formatting import number
 
-MOST_PANELS = 12
+_MOST = 12  # charts
 _WIDTH, _HEIGHT = 330, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 276, 12, 130  # of the drawn area
 _LINE = 11  # pixels between two labels
-_SPAN = 0.1  # of the middle that an axis reaches at least, so that noise looks like noise
+_SPAN = 0.1  # of its middle that an axis reaches at least, so that noise looks like noise
 _COMPARABLE = 8.0  # highest ÷ lowest value of charts that share an axis
 
 
-@dataclass(frozen=True)
-class Panel:
-    place: Place
-    options: str
-    lines: list[Combination]
-
-    @property
-    def values(self) -> list[float]:
-        return [value for one in self.lines for _time, value in one.trend if value is not None]
-
-    @property
-    def is_quiet(self) -> bool:
-        return not any(one.verdict in {"regressed", "improved"} for one in self.lines)
-
-
-def panels(page: ModelPage) -> dict[str, Any]:
-    """Return the first charts, with what moved before the others, how many more there are, and whether they
-    have one axis."""
-    by_place: dict[tuple[Place, bool, str], list[Combination]] = {}
-    for (setup, place), one in sorted(page.grid.items(), key=lambda item: page.setups.index(item[0][0])):
-        options = ", ".join(filter(None, (setup.options, "dynamic shapes" if setup.dynamic else "")))
-        by_place.setdefault((place, setup.dynamic, options), []).append(one)
-    every = [Panel(place, options, lines) for (place, _dynamic, options), lines in sorted(by_place.items())]
-    every = sorted((one for one in every if len(one.values) > len(one.lines)), key=lambda one: one.is_quiet)
-    times = [time for one in every for line in one.lines for time, _value in line.trend]
-    values = [value for one in every for value in one.values]
-    shared = bool(values) and 0 < max(values) <= _COMPARABLE * min(values)
+def panels(combinations: Sequence[Combination]) -> dict[str, Any]:
+    """Return a chart for each place and its options with a line for each backend, those with what moved first,
+    how many more there are, and whether they share an axis."""
+    by_place: dict[tuple[str, ...], list[Combination]] = {}
+    for one in combinations:
+        if len(_values([one])) > 1:
+            by_place.setdefault(one.label[1:], []).append(one)
+    charts = sorted(by_place.items(), key=lambda item: not any(one.regression for one in item[1]))
+    every = _values([one for _place, lines in charts for one in lines])
+    shared = bool(every) and 0 < max(every) <= _COMPARABLE * min(every)
+    times = [time for _place, lines in charts for one in lines for time, _value in one.trend]
     drawn = [
-        (one, _chart(one, _ends(values if shared else one.values), (min(times), max(times))))
-        for one in every[:MOST_PANELS]
+        (*place, _chart(lines, every if shared else _values(lines), (min(times), max(times))))
+        for place, lines in charts[:_MOST]
     ]
-    return {"panels": drawn, "more_panels": len(every) - len(drawn), "one_axis": shared and len(drawn) > 1}
+    return {"charts": drawn, "all_charts": len(charts), "one_axis": shared and len(drawn) > 1}
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    air = max((high - low) * 0.06, (_SPAN * abs(high + low) / 2 - (high - low)) / 2) or 0.5
-    return low - air, high + air
+def _values(lines: Sequence[Combination]) -> list[float]:
+    return [value for one in lines for _time, value in one.trend if value is not None]
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Return 2 to 5 round numbers."""
-    raw = (high - low) / 4
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= raw)
-    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+def _chart(
+    lines: Sequence[Combination], values: Sequence[float], times: tuple[datetime, datetime]
+) -> SafeString:
+    least, most, (first, last) = min(values), max(values), times
+    air = max((most - least) * 0.06, (_SPAN * abs(most + least) / 2 - (most - least)) / 2) or 0.5
+    low, high = least - air, most + air
 
-
-def _chart(panel: Panel, ends: tuple[float, float], times: tuple[int, int]) -> SafeString:
-    (low, high), (first, last) = ends, times
-
-    def x_of(time: int) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (time - first) / ((last - first) or 1)
+    def x_of(time: datetime) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * ((time - first) / ((last - first) or timedelta(1)))
 
     def y_of(value: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
 
     parts = []
     for tick in _ticks(low, high):
-        y = y_of(tick)
-        parts.append(f'<path class="rule" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:.4g}</text>')
+        parts.append(f'<path class="rule" d="M{_LEFT} {y_of(tick):.1f}H{_RIGHT}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y_of(tick) + 4:.1f}" text-anchor="end">{tick:.4g}</text>')
     for time, anchor in ((first, "start"), (last, "end")):
-        text = day(from_epoch_us(time))
-        parts.append(f'<text x="{x_of(time):.1f}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{text}</text>')
-    newest: list[tuple[float, Combination, float]] = []
-    for one in panel.lines:
-        if one.regression and one.verdict == "regressed":
-            x = x_of(max(since_epoch_us(one.regression.since), first))
-            parts.append(
-                f'<path class="since" d="M{x:.1f} {_TOP}V{_BOTTOM}m-4 {_TOP - _BOTTOM - 6}h8l-4 6z"/>'
-            )
-        drawn = []
-        for missing, spots in groupby(one.trend, lambda spot: spot[1] is None):
-            places = [f"{x_of(time):.1f},{y_of(value or 0.0):.1f}" for time, value in spots]
-            drawn += [] if missing else [f'<polyline points="{" ".join(places)}"/>']
-        time, value = next(
-            ((time, value) for time, value in reversed(one.trend) if value is not None), (0, None)
-        )
-        if value is not None:
-            drawn.append(f'<circle cx="{x_of(time):.1f}" cy="{y_of(value):.1f}" r="2.4"/>')
-            newest.append((y_of(value), one, value))
-        parts.append(f'<g class="s{colour(one.setup.backend)}">{"".join(drawn)}</g>')
-    newest.sort(key=lambda line: line[0])
-    for y, (_y, one, value) in zip(_apart([y for y, *_of in newest]), newest, strict=True):
-        key = f'<rect class="s{colour(one.setup.backend)}" x="{_RIGHT + 6}" y="{y - 3:.1f}" width="6" height="6" rx="1"/>'
-        parts.append(f'{key}<text x="{_RIGHT + 16}" y="{y + 4:.1f}">{_number(value, one)}</text>')
-    label = "; ".join(f"{one.setup.backend} {_number(value, one)}" for _y, one, value in newest)
-    return SafeString(
-        f'<svg class="trend-lines" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    )
+        parts.append(f'<text x="{x_of(time)}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{day(time)}</text>')
+    for one in lines:
+        if one.regression:
+            x = x_of(max(one.regression.since, first))
+            parts.append(f'<path class="since" d="M{x:.1f} {_BOTTOM}V{_TOP}l-4 -6h8l-4 6z"/>')
+        spots = [(x_of(time), value and y_of(value)) for time, value in one.trend]
+        pieces = [
+            list(piece) for missing, piece in groupby(spots, lambda spot: spot[1] is None) if not missing
+        ]
+        drawn = [f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}"/>' for piece in pieces]
+        x, y = pieces[-1][-1]
+        parts.append(f'<g {_colour(one)}>{"".join(drawn)}<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4"/></g>')
+    newest = sorted(((_values([one])[-1], one) for one in lines), key=lambda line: -line[0])
+    texts = [(number(value, one.point.metric), one) for value, one in newest]
+    for (shown, one), y in zip(texts, _apart([y_of(value) for value, _one in newest]), strict=True):
+        parts.append(f'<rect {_colour(one)} x="{_RIGHT + 6}" y="{y - 3:.1f}" width="6" height="6"/>')
+        parts.append(f'<text x="{_RIGHT + 16}" y="{y + 4:.1f}">{shown}</text>')
+    label = escape(", ".join(f"{one.label.backend} {shown}" for shown, one in texts))
+    frame = f'class="trend-lines" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}"'
+    return SafeString(f"<svg {frame}>{''.join(parts)}</svg>")
 
 
-def _number(value: float, one: Combination) -> str:
-    metric: Metric | None = one.shown.metric if one.shown else None
-    return number(value, metric) if metric else f"{value:.4g}"
+def _colour(one: Combination) -> str:
+    return f'class="s{colour(one.label.backend)}"'
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return 2 to 5 round numbers."""
+    power = 10.0 ** math.floor(math.log10((high - low) / 4))
+    step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= (high - low) / 4)
+    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _apart(ys: Sequence[float]) -> list[float]:
@@ -129,20 +100,17 @@ def _apart(ys: Sequence[float]) -> list[float]:
     down = list(ys)
     for place in range(1, len(down)):
         down[place] = max(down[place], down[place - 1] + _LINE)
-    limit = float(_HEIGHT - 6)
-    for place in reversed(range(len(down))):
-        down[place] = min(down[place], limit)
-        limit = down[place] - _LINE
+    for place in range(len(down) - 1, -1, -1):
+        down[place] = min(down[place], _HEIGHT - 6 - _LINE * (len(down) - 1 - place))
     return down
 
 
-def marks(values: Sequence[float]) -> SafeString:
+def marks(values: Sequence[float | None]) -> SafeString:
     """Return a dot for each value, the first, which is the worst, at the left and large."""
-    worst, best = values[0], values[-1]
-    dots = [
-        f'<circle cx="{6 + 168 * (value - worst) / (best - worst):.1f}" cy="9" r="3"/>' for value in values
-    ]
+    worst, best = values[0] or 0.0, values[-1] or 0.0
+    xs = (6 + 168 * ((value or 0.0) - worst) / (best - worst) for value in values)
+    dots = "".join([f'<circle cx="{x:.1f}" cy="9" r="3"/>' for x in xs])
     return SafeString(
         '<svg class="marks" width="180" height="18" viewBox="0 0 180 18" aria-hidden="true">'
-        f'<path d="M6 9H174"/>{"".join(dots)}<circle class="worst" cx="6" cy="9" r="4.4"/></svg>'
+        f'<path d="M6 9H174"/>{dots}<circle class="worst" cx="6" cy="9" r="4.4"/></svg>'
     )
