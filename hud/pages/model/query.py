@@ -29,7 +29,6 @@ class Combination:
     points: dict[str, Point] = field(default_factory=dict)
     trend: list[float] = field(default_factory=list)  # in the chosen column, oldest first
     regression: Regression | None = None  # likewise, while it waits for somebody
-
     tone: str = ""  # likewise worse or better, of the newest value
     moved: int = 0  # how many of its newest values are
 
@@ -79,9 +78,13 @@ class ModelPage:
         each is from it, up to 180."""
         found = []
         for column in self.columns:
-            able = [one for one in self.cells(column) if one[1].value is not None and not one[1].quality]
+            able = [
+                cell
+                for cell in self.cells(column)
+                if cell[1].value is not None and not (cell[1].quality or cell[1].rerun)
+            ]
             names = [point.metric.name for _one, point in able if point.metric.direction != "none"]
-            same = [one for one in able if names and one[1].metric.name == max(names, key=names.count)]
+            same = [cell for cell in able if names and cell[1].metric.name == max(names, key=names.count)]
             signs = [1 if point.metric.direction == "up" else -1 for _one, point in same]
             values = [sign * (point.value or 0.0) for sign, (_one, point) in zip(signs, same, strict=True)]
             if len(set(values)) > 1:
