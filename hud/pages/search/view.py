@@ -28,6 +28,7 @@ MOST = 12  # results of a kind
 _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
 _BETWEEN_WORDS = re.compile(r"[\0\[\],]+")  # of a title such as layer_norm[D=4096,size=tiny]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # which no address of a case has
 _NAMES = 'e.suite, e."case", e.backend, e.mode, e.dtype, e.arch'
 
 
@@ -86,7 +87,8 @@ def find(stream: Stream, text: str, *, is_only: bool) -> list[KindResults]:
         "run": number if words[0].lower() != "regression" else None,
         "regression": number if words[0].lower() != "run" else None,
     }
-    cases = [row for row in fetch_tuples(_CASES.format(named=named), params) if _can_be_address(row[0])]
+    measured = fetch_tuples(_CASES.format(named=named), params)
+    cases = [row for row in measured if _can_be_address(row[0]) and not _CONTROL.search(row[1])]
     regressed = fetch_tuples(_REGRESSED.format(joins=JOINS, named=named), params)
     experiments = by_id(Experiment, [row[1] for row in regressed])
     begins = {f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}
