@@ -18,6 +18,7 @@ from hud.pages.funnel import view as funnel
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
+from hud.pages.model import view as models
 from hud.pages.notifications import view as notifications
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
@@ -36,6 +37,12 @@ class _Name(StringConverter):
     regex = r"[^/\x00-\x1f\x7f]{1,60}?"
 
 
+class _Case(StringConverter):
+    """A case of a suite, which may have slashes."""
+
+    regex = r"[^\x00-\x1f\x7f]{1,200}?"
+
+
 class _DataFormat(StringConverter):
     """The data formats of every page of tables and charts."""
 
@@ -43,6 +50,7 @@ class _DataFormat(StringConverter):
 
 
 register_converter(_Name, "name")
+register_converter(_Case, "case")
 register_converter(_DataFormat, "format")
 
 _TABLES = {  # pages that are also data, at an address of their name
@@ -76,6 +84,8 @@ urlpatterns = [
     path("suites/<name:name>.<format:data_format>", suites.suite, name="suite"),
     path("suites/<name:name>/", suites.suite, name="suite"),
     path("suites/<name:name>/rerun", suites.rerun, name="suite_rerun"),
+    path("models/<name:suite>/<case:case>.<format:data_format>", models.model, name="model"),
+    path("models/<name:suite>/<case:case>/", models.model, name="model"),
     path("experiments/<int:pk>/", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>.<format:data_format>", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>/rerun", experiments.request_run, name="rerun"),

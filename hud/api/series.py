@@ -104,7 +104,7 @@ def get_series(
     known = experiment < 2**31 and "\0" not in metric
     stream = stream_of(given.stream)
     if known and not given.stream:
-        stream = streams.with_experiment(experiment, stream)
+        stream = streams.with_experiments([experiment], stream)
     found = Series.objects.select_related("experiment", "metric", "stream")
     found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
     series = found.first()

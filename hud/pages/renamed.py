@@ -13,10 +13,11 @@ from hud.models import Aliases, Experiment
 
 _KINDS = {"suite": "suite", "trend": "suite", "case": "case", "q": "case"}  # of what parameters name
 _KINDS |= {name: name for name in ("arch", "host", "experiment")}
-_PATHS = {  # the argument in a path, and the kind of what it names
-    "suites/<name:name>": ("name", "suite"),
-    "experiments/<int:pk>": ("pk", "experiment"),
-    "api/v1/series/<int:experiment>": ("experiment", "experiment"),
+_PATHS = {  # the arguments in a path, and the kinds of what they name
+    "suites/<name:name>": {"name": "suite"},
+    "models/<name:suite>/<case:case>": {"suite": "suite", "case": "case"},
+    "experiments/<int:pk>": {"pk": "experiment"},
+    "api/v1/series/<int:experiment>": {"experiment": "experiment"},
 }
 _OF_SIDE = re.compile(r"(?P<kind>^host|/experiment):(?P<name>[^/]+)")
 _WITH_SIDES, _CELL = ("base", "head"), "cell"
@@ -33,15 +34,16 @@ class RenamedMiddleware(MiddlewareMixin):
         match = request.resolver_match
         if match is None or match.namespaces not in ([], ["api"]):
             return None
-        argument, kind = next((_PATHS[path] for path in _PATHS if match.route.startswith(path)), ("", ""))
-        if not argument and not request.GET.keys() & {*_KINDS, *_WITH_SIDES, _CELL}:
+        named = next((_PATHS[path] for path in _PATHS if match.route.startswith(path)), {})
+        if not named and not request.GET.keys() & {*_KINDS, *_WITH_SIDES, _CELL}:
             return None
         if not (aliases := Aliases.read()):
             return None
         arguments, suite = dict(kwargs), request.GET.get("suite", "")
-        if argument:
-            arguments[argument] = type(kwargs[argument])(aliases.current(kind, str(kwargs[argument])))
-            suite = arguments[argument] if kind == "suite" else suite
+        for argument, kind in named.items():
+            name = aliases.current(kind, str(kwargs[argument]), suite if kind == "case" else "")
+            arguments[argument] = type(kwargs[argument])(name)
+            suite = name if kind == "suite" else suite
         query = _renamed(request.GET, aliases, aliases.current("suite", suite))
         if match.url_name == "search" and "q" in query:
             query["q"] = _searched(aliases, request.GET["q"])

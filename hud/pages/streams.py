@@ -32,11 +32,11 @@ def enter(request: HttpRequest, stream: Stream) -> Stream:
     return stream
 
 
-def of_experiment(request: HttpRequest, pk: int) -> Stream:
-    """Return the stream that the address of an experiment's page names, else one that has results of it, the
-    front stream before others. Raise Http404 for an unknown one."""
+def of_experiment(request: HttpRequest, *ids: int) -> Stream:
+    """Return the stream that the address of a page of these experiments names, else one that has results of
+    them, the front stream before others. Raise Http404 for an unknown one."""
     stream = of_request(request)
-    return stream if request.GET.get("stream") else enter(request, streams.with_experiment(pk, stream))
+    return stream if request.GET.get("stream") else enter(request, streams.with_experiments(ids, stream))
 
 
 def name_in_links(request: HttpRequest) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
-from hud.sql import attach, by_id, fetch_models, int_array
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array, numbers_of
 from hud.tables.table import EXPERIMENT, IDENTITY, DataTable
 from runner.suites import SUITES
 
@@ -89,6 +89,22 @@ def with_levels(points: list[Point]) -> list[Point]:
     if others := {point.level_stream_id for point in points} - {None}:
         attach(points, "level_stream", by_id(Stream, others))
     return points
+
+
+def recent(series_ids: Iterable[int], most: int) -> list[list[float]]:
+    """Return the newest values of each series, oldest first, without reruns and other branches: 1
+    statement."""
+    newest = fetch_tuples(
+        """
+        SELECT array_send(ARRAY(
+            SELECT value FROM hud_point
+            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
+            ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT %(most)s
+        )) FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place) ORDER BY place
+        """,
+        {"series": int_array(series_ids), "branches": stored_names(), "most": most},
+    )
+    return [numbers_of(values)[::-1].tolist() for (values,) in newest]
 
 
 def of_runs(series: Sequence[int], runs: Sequence[int]) -> dict[int, Point]:

@@ -12,7 +12,7 @@ from hud.models import NIGHTLY, SAMPLES, Point, Run, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
-from hud.sql import fetch_models, fetch_named, fetch_tuples
+from hud.sql import fetch_models, fetch_named, fetch_tuples, int_array
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
@@ -43,15 +43,15 @@ def with_results() -> list[Any]:
     return sorted(found, key=lambda one: (one.newest, -one.pk), reverse=True)
 
 
-def with_experiment(pk: int, preferred: Stream) -> Stream:
-    """Return a stream with results of an experiment: the preferred one if it has any, else the one with the
+def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
+    """Return a stream with results of experiments: the preferred one if it has any, else the one with the
     newest, and without any the preferred one: 1 statement."""
     measured = """CROSS JOIN LATERAL (
             SELECT max(p.order_time) time FROM hud_series s CROSS JOIN LATERAL (
                 SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
-            WHERE s.experiment_id = %(experiment)s AND s.stream_id = one.id
+            WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.stream_id = one.id
         ) m WHERE m.time IS NOT NULL ORDER BY one.id <> %(preferred)s, m.time DESC LIMIT 1"""
-    found = fetch_models(Stream, measured, {"experiment": pk, "preferred": preferred.pk})
+    found = fetch_models(Stream, measured, {"experiments": int_array(ids), "preferred": preferred.pk})
     return found[0] if found else preferred
 
 

@@ -143,8 +143,9 @@ def test_a_model_is_found_by_a_key(live_hud: Hud, page: Page, nights: tuple[Run,
     options.first.wait_for()
     page.keyboard.press("ArrowDown")
     assert options.nth(1).get_attribute("aria-selected") == "true"
+    page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/experiments/*/?stream=import")
+    page.wait_for_url("**/models/timm/mobilenetv2_100/?stream=import")
     assert visit.clicks == 0
     page.keyboard.press("/")
     page.locator("dialog[open]").wait_for()

@@ -61,7 +61,7 @@ class World:
         place = route.partition("/")[0]
         for name, converter in pattern.pattern.converters.items():
             assert place in self.parts, f"tests/pages/test_every_page.py needs an object for /{route}"
-            kind = next(kind for kind in ("int", "name", "str") if f"<{kind}:{name}>" in route)
+            kind = next(kind for kind in ("int", "name", "case", "str") if f"<{kind}:{name}>" in route)
             route = route.replace(f"<{kind}:{name}>", converter.to_url(self.parts[place]))
         return f"/{route}"
 

@@ -53,6 +53,7 @@ def parts(address: str) -> tuple[str, dict[str, list[str]]]:
         ("/suites/hf/?arch=h2000&sort=-case", "/suites/huggingface/?arch=h200&sort=-case"),
         ("/suites/hf/?arch=x", "/suites/huggingface/?arch=b200"),
         ("/suites/hf/?q=bert", "/suites/huggingface/?q=Bert"),
+        ("/models/hf/bert/?metric=speedup", "/models/huggingface/Bert/?metric=speedup"),
         ("/search/?q=h2000", "/search/?q=h200"),
         ("/search/?q=box", "/search/?q=h200-a"),
         ("/search/?q=hf+bert++h2000", "/search/?q=huggingface+Bert++h200"),

@@ -28,15 +28,15 @@ def found(client: Client, text: str) -> list[tuple[str, str]]:
     return [(one["kind"], one["title"]) for one in items]
 
 
-def test_words_find_cases_experiments_runs_hosts_and_regressions(client: Client) -> None:
+def test_words_find_cases_runs_hosts_and_regressions(client: Client) -> None:
     for backend in ("inductor", "eager"):
         create_experiment(suite="huggingface", case="DistillGPT2", knobs={}, backend=backend)
     gemv = create_experiment(case="gemv", knobs={"D": 4096})
     run = create_run(title="nightly", commit="ca3512f4455", host_name="h200-a")
     regression = create_regression(create_measurement(gemv, run=run))
     create_accelerator(create_host("h200-a"))
-    assert found(client, "distill") == [("case", "DistillGPT2"), *[("experiment", "DistillGPT2")] * 2]
-    assert found(client, "distillgpt2 eager") == [("case", "DistillGPT2"), ("experiment", "DistillGPT2")]
+    assert found(client, "distill") == [("case", "DistillGPT2")]
+    assert found(client, "distillgpt2 eager") == [("case", "DistillGPT2")]
     assert ("regression", f"{regression.pk} gemv[D=4096]") in found(client, "gemv D=4096")
     assert found(client, "gemv D=1024") == []
     assert ("run", f"Run {run.pk}") in found(client, "ca3512f")
@@ -53,16 +53,16 @@ def test_words_find_options_in_any_order(client: Client) -> None:
     title = "DistillGPT2[fuse=False,size=tiny]"
     for text in ("DistillGPT2 tiny", "tiny distill", "size=tiny fuse=False", title):
         kinds = dict(found(client, text))
-        assert kinds["experiment"] == title, text
+        assert kinds["case"] == "DistillGPT2", text
         assert kinds["regression"].endswith(title), text
-    assert ("experiment", "layer_norm[D=4096]") in found(client, "4096 layer_norm h200")
+    assert ("case", "layer_norm") in found(client, "4096 layer_norm h200")
 
 
 def test_words_with_a_backslash_find_options(client: Client) -> None:
     odd = create_experiment(case="layer_norm", knobs={"path": "C:\\new"})
     run = create_measurement(odd).run
     for text in ("C:\\new", "path=C:\\new", "\\"):
-        assert ("experiment", odd.title) in found(client, text), text
+        assert ("case", odd.case) in found(client, text), text
         assert client.get("/suites/micro.json", {"q": text}).json()["total"] == 1, text
     assert client.get(f"/runs/{run.pk}.json", {"q": "C:\\new"}).json()["total"] == 1
 
@@ -71,7 +71,7 @@ def test_each_result_leads_to_a_page(client: Client) -> None:
     odd = create_experiment(suite="a b", case="100% <b>&?", knobs={})
     create_regression(create_measurement(odd))
     items = client.get("/search.json", {"q": "100%"}).json()["items"]
-    assert {one["kind"] for one in items} == {"case", "experiment", "regression"}
+    assert {one["kind"] for one in items} == {"case", "regression"}
     for one in items:
         assert client.get(one["url"]).status_code == 200, one
     page = client.get("/search/", {"q": "100% <b>"}).content.decode()
@@ -84,13 +84,11 @@ def test_results_of_the_page_s_stream_stand_first_then_the_newest_and_the_unmeas
 ) -> None:
     now = timezone.now()
     nightly = Stream.objects.get_or_create(name="nightly")[0]
-    archs = {}
-    for arch, days, stream in (("a", 5, None), ("b", 1, None), ("c", 9, nightly), ("d", 0, nightly)):
-        archs[arch] = create_experiment(case="distill", knobs={}, arch=arch)
+    for name, days, stream in (("a", 5, None), ("b", 1, None), ("c", 9, nightly), ("d", 0, nightly)):
+        measured = create_experiment(case=f"distill_{name}", knobs={}, arch=name)
         fields: dict[str, Any] = {"stream": stream} if stream else {}
         run = create_run(title="distill", order_time=now - timedelta(days=days), **fields)
-        create_regression(create_measurement(archs[arch], run=run))
-    create_experiment(case="distill", knobs={}, arch="0-listed")
+        create_regression(create_measurement(measured, run=run))
     create_experiment(case="distil", knobs={}, arch="never")
 
     def items_of(kind: str, front: str = "import", **query: str) -> list[dict[str, str]]:
@@ -100,21 +98,20 @@ def test_results_of_the_page_s_stream_stand_first_then_the_newest_and_the_unmeas
         return [one for one in items if one["kind"] == kind]
 
     def arches_in(front: str, **query: str) -> list[str]:
-        return [one["about"].split(" · ")[-1] for one in items_of("experiment", front, **query)]
+        return [one["about"].split(" on ")[-1] for one in items_of("case", front, **query)]
 
-    assert arches_in("import") == ["b", "a", "d", "c", "never", "0-listed"]
-    assert arches_in("nightly") == ["d", "c", "b", "a", "never", "0-listed"]
-    assert [one["title"] for one in items_of("case")] == ["distill", "distil"]
-    for one, arch in zip(items_of("experiment"), "badc", strict=False):
+    assert arches_in("import") == ["b", "a", "d", "c", "never"]
+    assert arches_in("nightly") == ["d", "c", "b", "a", "never"]
+    for one, arch in zip(items_of("case"), "badc", strict=False):
         text = page_of(client, one["url"])
-        assert f"distill {arch}" in text
+        assert f"<b>{arch}</b>" in text
         assert ("stream=import" if arch in "ab" else "stream=nightly") in text
     links = [one["url"] for one in items_of("regression")]
     assert ["stream=import" in url for url in links] == [True, True, False, False]
     dates = [f"{now - timedelta(days=ago):%-d %b %Y}" for ago in (1, 5, 0, 9)]
     assert [one["about"].split(", ")[-1] for one in items_of("run")] == dates
     assert arches_in("import", stream="nightly") == ["d", "c"], "a stream that is named has no others"
-    assert [len(items_of(kind, stream="nightly")) for kind in ("case", "regression", "run")] == [1, 2, 2]
+    assert [len(items_of(kind, stream="nightly")) for kind in ("case", "regression", "run")] == [2, 2, 2]
 
 
 def test_a_stream_that_is_named_lists_the_same_whatever_comes_into_others(client: Client) -> None:
@@ -127,7 +124,7 @@ def test_a_stream_that_is_named_lists_the_same_whatever_comes_into_others(client
         return [client.get("/search.json", query).json() for query in queries]
 
     before = listed()
-    assert {one["kind"] for one in before[0]["items"]} == {"case", "suite", "experiment", "regression", "run"}
+    assert {one["kind"] for one in before[0]["items"]} == {"case", "suite", "regression", "run"}
     for suite, case in (("vits", "vit_base"), ("vits-of-laptop", "vit_new")):
         foreign = create_experiment(suite=suite, case=case, knobs={}, arch="m4")
         run = create_run(title="vit", commit="abcdef123456", stream=laptop)
@@ -161,7 +158,7 @@ def test_it_says_what_it_leaves_out_and_takes_a_fixed_number_of_statements(
 ) -> None:
     for number in range(15):
         create_experiment(case=f"layer {number}", knobs={})
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(7):
         answer = client.get("/search.json", {"q": "layer"}).json()
-    assert answer["totals"] == {"case": 15, "experiment": 15}
-    assert len(answer["items"]) == 24
+    assert answer["totals"] == {"case": 15}
+    assert len(answer["items"]) == 12

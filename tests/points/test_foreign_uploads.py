@@ -144,6 +144,7 @@ def addresses() -> list[str]:
     old, last = runs[-8].pk, runs[-1].pk
     pages = ["/", "/compilers/", "/regressions/", "/limits/", "/funnel/", "/runs/"]
     pages += [f"/suites/{suite}/" for suite in CASES]
+    pages += [f"/models/{suite}/{case}/" for suite, cases in CASES.items() for case in cases]
     pages += [f"/experiments/{pk}/" for pk in Experiment.objects.order_by("pk").values_list("pk", flat=True)]
     pages += [f"/runs/{old}/", f"/runs/{last}/"]
     saved = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.urls import reverse
 from django.utils import timezone
 
 from hud.judging.regressions.states import RegressionState
@@ -63,6 +64,7 @@ def fill() -> Contents:
     create_task(create_run("queued", device="cuda"))
     parts = {
         "suites": "micro",
+        "models": "micro",
         "experiments": experiment.pk,
         "runs": run.pk,
         "uploads": upload.pk,
@@ -70,6 +72,7 @@ def fill() -> Contents:
         "hosts": host.pk,
     }
     more = [f"/runs/{active.pk}/", f"/runs/{run.pk}/?q=nothing", f"/regressions/?id={regression.pk}"]
+    more += [reverse("model", args=["micro", case]) for case in (ATTACK, REVERSED, LONG)]
     more.append(f"/streams/?change={run.stream.name}")
     return Contents(parts, [*more, _compared()])
 

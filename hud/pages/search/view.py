@@ -1,4 +1,4 @@
-"""Search: cases, experiments, suites, runs, hosts and regressions by words."""
+"""Search: cases, suites, runs, hosts and regressions by words."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,6 +28,7 @@ MOST = 12  # results of a kind
 _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
 _BETWEEN_WORDS = re.compile(r"[\0\[\],]+")  # of a title such as layer_norm[D=4096,size=tiny]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # which no address of a case has
 _NAMES = 'e.suite, e."case", e.backend, e.mode, e.dtype, e.arch'
 
 
@@ -86,18 +87,16 @@ def find(stream: Stream, text: str, *, is_only: bool) -> list[KindResults]:
         "run": number if words[0].lower() != "regression" else None,
         "regression": number if words[0].lower() != "run" else None,
     }
-    measured = fetch_tuples(_MEASURED.format(named=named), params)
+    measured = fetch_tuples(_CASES.format(named=named), params)
+    cases = [row for row in measured if _can_be_address(row[0]) and not _CONTROL.search(row[1])]
     regressed = fetch_tuples(_REGRESSED.format(joins=JOINS, named=named), params)
-    experiments = by_id(Experiment, [row[1] for row in (*measured, *regressed)])
-    cases = [row[2:] for row in measured if row[0] == "case" and _can_be_address(row[2])]
-    own = [(experiments[row[1]], *row[5:]) for row in measured if row[0] == "experiment"]
+    experiments = by_id(Experiment, [row[1] for row in regressed])
     begins = {f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}
     runs = fetch_tuples(_RUNS.format(named=_each(words, _OF_RUN, _OF_COMMIT)), params | begins)
     hosts = fetch_tuples(_HOSTS.format(named=_each(words, "name ILIKE %(name{0})s")), params)
     kinds = [
         _results("case", cases, _case),
         _results("suite", _suites(words, stream, params), _suite),
-        _results("experiment", own, _experiment),
         _results("regression", [(row[0], experiments[row[1]], *row[2:]) for row in regressed], _regression),
         _results("run", runs, _run),
         _results("host", hosts, lambda name, state: (name, state, reverse("hosts"))),
@@ -136,8 +135,8 @@ def _named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     return " AND ".join(texts), params
 
 
-# Cases, then experiments, each with a stream that has results; closest first.
-_MEASURED = """
+# Cases, each with a stream that has results; closest first.
+_CASES = """
     WITH matching AS MATERIALIZED (
         SELECT e.*, newest, stream, CASE WHEN is_own THEN 0 WHEN newest IS NULL THEN 2 ELSE 1 END AS rank,
             CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close
@@ -150,14 +149,10 @@ _MEASURED = """
             ) p WHERE s.experiment_id = e.id
         ) points WHERE {named} AND (is_own OR NOT %(only)s)
     )
-    (SELECT 'case', NULL::int, suite, "case", count(*),
-            (array_agg(stream ORDER BY rank, newest DESC NULLS LAST))[1], count(*) OVER () FROM matching
-        GROUP BY suite, "case", close
-        ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s)
-    UNION ALL
-    (SELECT 'experiment', id, suite, "case", 1, stream, count(*) OVER () FROM matching
-        ORDER BY rank, close, newest DESC NULLS LAST, length("case"), "case", length(knobs::text), backend, id
-        LIMIT %(most)s)
+    SELECT suite, "case", count(*), array_agg(DISTINCT arch) FILTER (WHERE arch <> ''),
+        (array_agg(stream ORDER BY rank, newest DESC NULLS LAST))[1], count(*) OVER () FROM matching
+    GROUP BY suite, "case", close
+    ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s
 """
 _REGRESSED = """
     SELECT one.id, e.id, one.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
@@ -206,9 +201,12 @@ def _results(
     return KindResults(kind, [Result(kind, *shown(*row[:-1])) for row in rows], rows[0][-1] if rows else 0)
 
 
-def _case(suite: str, case: str, experiments: int, stream: str | None) -> tuple[str, ...]:
+def _case(
+    suite: str, case: str, experiments: int, arches: list[str] | None, stream: str | None
+) -> tuple[str, ...]:
     about = f"{suite}, {experiments} experiment{'s' if experiments > 1 else ''}"
-    return case, about, link(reverse("suite", args=[suite]), stream=stream, q=case)
+    about += f" on {', '.join(arches)}" if arches else ""
+    return case, about, link(reverse("model", args=[suite, case]), stream=stream)
 
 
 def _can_be_address(suite: str) -> bool:
@@ -229,12 +227,6 @@ def _suites(words: list[str], stream: Stream, params: dict[str, Any]) -> list[tu
 def _suite(name: str, stream: str | None) -> tuple[str, ...]:
     title = SUITES[name].title if name in SUITES else ""
     return name, title, link(reverse("suite", args=[name]), stream=stream)
-
-
-def _experiment(one: Experiment, stream: str | None) -> tuple[str, ...]:
-    facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
-    about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
-    return one.title, about, link(reverse("experiment", args=[one.pk]), stream=stream)
 
 
 def _regression(pk: int, one: Experiment, state: str, metric: str, stream: str) -> tuple[str, ...]:

@@ -15,10 +15,10 @@ from hud.pages.suite import newest
 from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
 from hud.points.columns import COLUMNS, SuiteColumn, columns_of, metric_names
+from hud.points.read import recent
 from hud.points.targets import Targets
 from hud.runs import matching
-from hud.runs.branches import stored_names
-from hud.sql import by_id, fetch_models, fetch_tuples, from_epoch_us, int_array, numbers_of
+from hud.sql import by_id, fetch_models, fetch_tuples, from_epoch_us, int_array
 from runner.schema.devices import is_named
 from runner.suites import SUITES
 
@@ -266,23 +266,10 @@ def place(arch: str, device: str) -> str:
 
 
 def trends(rows: Sequence[SuiteRow]) -> None:
-    """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
-    newest = fetch_tuples(
-        """
-        SELECT array_send(ARRAY(
-            SELECT value FROM hud_point
-            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
-            ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT %(points)s
-        )) FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place) ORDER BY place
-        """,
-        {
-            "series": int_array(row.leading.series_id if row.leading else 0 for row in rows),
-            "branches": stored_names(),
-            "points": SPARKLINE_POINTS,
-        },
-    )
-    for row, (values,) in zip(rows, newest, strict=True):
-        row.trend = numbers_of(values)[::-1].tolist()
+    """Add the newest values of each row's first metric: 1 statement."""
+    ids = [row.leading.series_id if row.leading else 0 for row in rows]
+    for row, values in zip(rows, recent(ids, SPARKLINE_POINTS), strict=True):
+        row.trend = values
 
 
 def read_all(stream: Stream) -> list[dict[str, Any]]:

@@ -115,6 +115,7 @@ def addresses() -> list[str]:
         "/compilers/?arch=b200": "/compilers.json?arch=b200",
         "/suites/": "/suites.json",
         "/suites/torchbench/?arch=b200": "/suites/torchbench.json?arch=b200",
+        "/models/timm/model_01/": "/models/timm/model_01.json",
         **{f"/experiments/{one}/": f"/experiments/{one}.json" for one in (model, kernel, generated)},
         f"/experiments/{generated}/?points=1000&table=all": f"/experiments/{generated}.csv?points=1000",
         "/runs/": "/runs.json",

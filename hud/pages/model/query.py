@@ -1,0 +1,146 @@
+"""A model, a case of a suite, in all its experiments of a stream: their newest points and their trend."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from hud.judging.regressions.states import ACTIVE
+from hud.models import Experiment, Metric, Point, Regression, Series, Stream
+from hud.pages.backends_table import backend_place, colour
+from hud.points import expectations
+from hud.points import read as points
+from hud.points.columns import SuiteColumn, columns_of, metric_names
+from hud.points.targets import Targets
+from hud.sql import fetch_models, int_array
+from hud.tables.formatting import json_text
+
+_TREND = 28  # points
+TONES = {"regressed": "worse", "improved": "better"}
+
+
+@dataclass
+class Combination:
+    """An experiment with its newest points, by metric."""
+
+    setup: tuple[str, str]  # the backend, and the options in which the model's experiments differ
+    place: tuple[str, str]  # the arch, and mode and type
+    points: dict[str, Point] = field(default_factory=dict)
+    trend: list[float] = field(default_factory=list)  # in the chosen column, oldest first
+    regression: Regression | None = None  # likewise, while it waits for somebody
+    tone: str = ""  # likewise worse or better, of the newest value
+    moved: int = 0  # how many of its newest values are
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (*self.place, *self.setup)))
+
+
+Cell: TypeAlias = tuple[Combination, Point]
+
+
+@dataclass
+class ModelPage:
+    columns: list[SuiteColumn]
+    combinations: list[Combination]  # by backend and options
+    chosen: SuiteColumn | None = None
+
+    def cells(self, column: SuiteColumn) -> list[Cell]:
+        """Return the points of a column."""
+        cells = ((one, column.cell(one.points)) for one in self.combinations)
+        return [(one, point) for one, point in cells if point]
+
+    @cached_property
+    def shown(self) -> list[Cell]:
+        return self.cells(self.chosen) if self.chosen else []
+
+    @cached_property
+    def places(self) -> list[tuple[str, str]]:
+        """Return the columns of the grid, those of the arch with most combinations first."""
+        counts = Counter(one.place[0] for one, _point in self.shown)
+        return sorted({one.place for one, _point in self.shown}, key=lambda place: (-counts[place[0]], place))
+
+    def grid(self) -> list[tuple[str, str, int, list[tuple[tuple[str, str], Cell | None]]]]:
+        """Return a row for each backend with its options: these, its colour, and a cell for each place."""
+        cells = {(one.setup, one.place): (one, point) for one, point in self.shown}
+        return [
+            (*setup, colour(setup[0]), [(place, cells.get((setup, place))) for place in self.places])
+            for setup in dict.fromkeys(one.setup for one, _point in self.shown)
+        ]
+
+    def with_verdict(self, verdict: str) -> list[Cell]:
+        """Return the shown points with a verdict, the largest change first."""
+        moved = [cell for cell in self.shown if cell[1].verdict == verdict]
+        return sorted(moved, key=lambda cell: -abs(cell[1].change or 0.0))
+
+    def worst(self) -> list[tuple[SuiteColumn, Cell, list[float]]]:
+        """Return of each column, of its most frequent metric, the worst point that may decide, and how far
+        each is from it, up to 180."""
+        found = []
+        for column in self.columns:
+            able = [
+                cell
+                for cell in self.cells(column)
+                if cell[1].value is not None and not (cell[1].quality or cell[1].rerun)
+            ]
+            names = [point.metric.name for _one, point in able if point.metric.direction != "none"]
+            same = [cell for cell in able if names and cell[1].metric.name == max(names, key=names.count)]
+            signs = [1 if point.metric.direction == "up" else -1 for _one, point in same]
+            values = [sign * (point.value or 0.0) for sign, (_one, point) in zip(signs, same, strict=True)]
+            if len(set(values)) > 1:
+                worst, best = min(values), max(values)
+                distances = [round(180 * (value - worst) / (best - worst), 1) for value in values]
+                found.append((column, same[values.index(worst)], distances))
+        return found
+
+
+def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> ModelPage:
+    """Return a case, of which these are all experiments, in a stream; `metric` or the key of a column chooses
+    one: 6 statements, 1 more for levels of another stream and for measured ceilings, 2 where lists or people
+    say what to expect."""
+    known = {one.pk: one for one in experiments}
+    series = fetch_models(
+        Series,
+        """JOIN hud_metric metric ON metric.id = one.metric_id
+        WHERE one.experiment_id = ANY(%(experiments)s::int[]) AND one.stream_id = %(stream)s""",
+        {"experiments": int_array(known), "stream": stream.pk},
+        metric=Metric,
+    )
+    columns, _hidden = columns_of(experiments[0].suite, list({one.metric for one in series}))
+    series = [one for one in series if one.metric.name in metric_names(columns)]
+    newest = points.shown(series, known, points.latest([one.pk for one in series]), Targets.read())
+    expectations.add(stream.pk, newest)
+    combinations = _combinations([known[pk] for pk in {point.experiment.pk for point in newest}])
+    for point in newest:
+        combinations[point.experiment.pk].points[point.metric.name] = point
+    page = ModelPage(columns, list(combinations.values()))
+    page.columns = [column for column in columns if page.cells(column)]
+    asked = [column for column in page.columns if metric in (column.key, *column.metrics)]
+    page.chosen = next(iter([*asked, *page.columns]), None)
+    by_series = {point.series_id: one for one, point in page.shown}
+    params = {"series": int_array(by_series), "active": list(ACTIVE)}
+    active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY since DESC"
+    for regression in fetch_models(Regression, active, params):
+        by_series[regression.series_id].regression = regression
+    trends = points.recent(by_series, _TREND)
+    for (one, point), values in zip(page.shown, trends, strict=True):
+        one.trend, one.tone = values, TONES.get(point.verdict, "")
+        one.moved = min(one.regression.points if one.regression else 1, len(values)) if one.tone else 0
+    return page
+
+
+def _combinations(experiments: Sequence[Experiment]) -> dict[int, Combination]:
+    """Return them by experiment, in the order of rows."""
+    names = sorted({name for one in experiments for name in one.knobs})
+    varying = [name for name in names if len({json_text(one.knobs.get(name)) for one in experiments}) > 1]
+    found = {}
+    for one in experiments:
+        options = [f"{name}={json_text(one.knobs[name])}" for name in varying if name in one.knobs]
+        row = one.backend or "backend unknown", ", ".join([*options, *["dynamic shapes"] * one.dynamic])
+        arch = one.arch or f"{one.device} arch unknown".strip()
+        found[one.pk] = Combination(row, (arch, ", ".join(filter(None, (one.mode, one.dtype)))))
+    rows = {
+        pk: (backend_place(one.setup[0]), len(one.setup[1]), one.setup[1], one.place)
+        for pk, one in found.items()
+    }
+    return {pk: found[pk] for pk in sorted(found, key=rows.__getitem__)}
