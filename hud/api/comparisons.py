@@ -7,10 +7,10 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
+from hud.api.experiments import stream_of
 from hud.api.schemas import Error, Filter, of_table
 from hud.judging.compare import kernels, text
 from hud.judging.compare.query import Filters, read
-from hud.pages import streams
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
@@ -56,7 +56,7 @@ def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     sides = {"base", "head", "stream", "format"}
     filters = Filters(**given.model_dump(exclude=sides))
     try:
-        page = read(given.base, given.head, filters, streams.of_request(request))
+        page = read(given.base, given.head, filters, stream_of(given.stream))
     except BadSide as error:
         raise Problem(error.status, str(error)) from error
     if given.format == "md":
@@ -113,7 +113,7 @@ def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
     try:
-        page = kernels.read(given.base, given.head, streams.of_request(request), with_code=False)
+        page = kernels.read(given.base, given.head, stream_of(given.stream), with_code=False)
     except BadSide as error:
         raise Problem(404, str(error)) from error
     return {**page.to_json(), "kernels": page.to_rows()}

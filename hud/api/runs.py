@@ -28,8 +28,8 @@ from hud.api.schemas import (
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
+from hud.judging.compare import ab_runs
 from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
-from hud.pages.run import pairs
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
@@ -189,8 +189,8 @@ def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) ->
         finally:
             _WAITING.release()
     if run.is_ab:
-        lines = pairs.headlines(pairs.read(run)[0])
-        verdicts = {pairs.verdict_of(line) for line in lines}
+        lines = ab_runs.headlines(ab_runs.read(run)[0])
+        verdicts = {ab_runs.verdict_of(line) for line in lines}
     else:
         lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
         verdicts = {VERDICTS[code] for code in codes if code is not None}
@@ -198,7 +198,7 @@ def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) ->
         "state": run.state,
         "verdict": None if run.state in ACTIVE else next(filter(verdicts.__contains__, _WORST_FIRST), None),
         "pairs": max((line.count for line in lines), default=0),
-        "verdicts": pairs.ANSWER.rows(lines),
+        "verdicts": ab_runs.ANSWER.rows(lines),
     }
 
 
