@@ -39,9 +39,11 @@ from hud.models.regressions import (
 )
 from hud.models.runs import (
     ACTIVE,
+    RUN_CLASSES,
     TERMINAL,
     Artifact,
     Run,
+    RunClass,
     RunRequest,
     Schedule,
     ScheduleTrigger,

@@ -34,7 +34,8 @@ COLUMNS = DataTable["RunLine"]("""
     source:str=run.source commit:str=run.commit branch:str filename:str=run.upload?.filename
     external_id:str|None=run.external_id done:int total:int created:datetime=run.created
     started:datetime|None=run.started finished:datetime|None=run.finished
-    requested_by:str=asked.requested_by retry_of:int|None=asked.retry_of_id upload:int|None=run.upload_id
+    requested_by:str=asked.requested_by retry_of:int|None=asked.retry_of_id
+    pull_request:int|None=asked.pull_request upload:int|None=run.upload_id
     seconds:float|None regressed:int=run.regressed stream:str=run.stream.name
 """)
 ARTIFACT = DataTable["ArtifactLine"](
@@ -142,7 +143,7 @@ def _of_kind(kind: str) -> Q:
     default = Q(branch__in=stored_names())
     return {
         "night": default & (Q(request__trigger__isnull=False) | Q(upload__isnull=False) & ~Q(commit="")),
-        "person": Q(request__interactive=True),
+        "person": Q(request__run_class="person"),
         "pull_request": ~default,
         "rerun": Q(upload__isnull=True),
         "upload": Q(upload__isnull=False),

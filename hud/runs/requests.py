@@ -23,6 +23,7 @@ from hud.models import (
     Kernel,
     Point,
     Run,
+    RunClass,
     RunRequest,
     ScheduleTrigger,
     Series,
@@ -64,7 +65,9 @@ class RunOptions:
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
     stream: Stream | None = None  # None: its schedule's, or that of what it repeats
-    interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
+    run_class: RunClass = "person"
+    commit: str = ""  # that it measures; '': of its torch
+    pull_request: int | None = None
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
 
@@ -183,7 +186,8 @@ def request_run(
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
-            branch=options.branch,
+            branch=options.branch or (f"pull/{options.pull_request}" if options.pull_request else ""),
+            commit=options.commit,
             order_time=Now(),
             order_time_source="run",
         )
@@ -208,7 +212,8 @@ def request_run(
             retry_of=retry_of,
             trigger=options.trigger,
             requested_by=options.who[:150],
-            interactive=options.interactive,
+            run_class=options.run_class,
+            pull_request=options.pull_request,
         )
         Task.objects.bulk_create(
             Task(
