@@ -1,7 +1,5 @@
 """Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, Literal
@@ -17,7 +15,6 @@ from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.schemas import (
     ANSWER,
     Error,
-    Filter,
     Items,
     Labels,
     StreamName,
@@ -28,8 +25,7 @@ from hud.api.schemas import (
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.judging.compare import ab_runs
-from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
+from hud.models import Aliases, Artifact, Experiment, Host, Run, Task, Upload
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
@@ -44,9 +40,6 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
-_WAITING = threading.Lock()  # of one request in a process, whose threads are few
-_LOOK_S = 0.5
-_WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name
@@ -159,47 +152,6 @@ def _host(name: str) -> Host | None:
 @router.get("/runs/{int:run_id}", response=RunOut)
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
-
-
-class RunResultOut(Schema):
-    model_config = ANSWER
-    state: str
-    verdict: str | None = Field(description="the worst of all; null until the run has ended and is judged")
-    pairs: int = Field(description="draws or pairs, the most of an experiment of an A/B run")
-    verdicts: list[dict[str, Any]] = Field(
-        description="of an A/B run's experiments: `code` and `choice` (confirmed, dismissed, inconclusive),"
-        " kernels of one side alone, share of the time at equal choices; null without known kernels"
-    )
-
-
-class _ResultQuery(Filter):
-    wait: int = Field(0, ge=0, le=60, description="seconds to wait for the end of the run")
-
-
-@router.get("/runs/{int:run_id}/result", response=RunResultOut)
-def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) -> dict[str, Any]:
-    """Get what came of a run. With `wait` the answer comes when it has ended, or when the time is over; at
-    once where others wait."""
-    run, until = row_of(Run, run_id), time.monotonic() + given.wait
-    if given.wait and _WAITING.acquire(blocking=False):
-        try:
-            while run.state in ACTIVE and time.monotonic() < until:
-                time.sleep(_LOOK_S)
-                run.refresh_from_db(fields=["state"])
-        finally:
-            _WAITING.release()
-    if run.is_ab:
-        lines = ab_runs.headlines(ab_runs.read(run)[0])
-        verdicts = {ab_runs.verdict_of(line) for line in lines}
-    else:
-        lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
-        verdicts = {VERDICTS[code] for code in codes if code is not None}
-    return {
-        "state": run.state,
-        "verdict": None if run.state in ACTIVE else next(filter(verdicts.__contains__, _WORST_FIRST), None),
-        "pairs": max((line.count for line in lines), default=0),
-        "verdicts": ab_runs.ANSWER.rows(lines),
-    }
 
 
 _COUNTS: dict[str, Any] = {one.name: (int, ...) for one in fields(Deletion)}

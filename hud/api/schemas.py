@@ -136,6 +136,7 @@ class StrictParser(Parser):
 _FORMER_MODULES = {  # of calls that moved: programs made from the document use its operation ids
     "get_attribution": "attribution",
     "get_compare": "compare",
+    "get_result": "runs",
     "get_audit": "audit",
     **dict.fromkeys(("get_streams", "put_stream"), "streams"),
     **dict.fromkeys(("get_annotations", "post_annotation", "delete_annotation"), "notes"),
