@@ -1,7 +1,7 @@
 """The audit log: every action that changes something or grants access adds a row."""
 
+from collections.abc import Mapping
 from contextvars import ContextVar
-from datetime import date
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -31,22 +31,14 @@ def note(*, who: str, action: str, subject: str, detail: dict[str, Any] | None =
     )
 
 
-def read(
-    rows: int,
-    *,
-    who: str = "",
-    action: str = "",
-    subject: str = "",
-    since: date | None = None,
-    until: date | None = None,
-    before: int | None = None,
-) -> tuple[list[Audit], int | None]:
-    """Return a page of rows, newest first, and before which id the next page begins, None on the last one: 1
-    statement. `who` and `subject` are parts of them, `action` is one or a kind of them; both days count."""
-    lookups = {"who__icontains": who, "subject__icontains": subject, "pk__lt": before}
-    lookups |= {"at__date__gte": since, "at__date__lte": until}
-    condition = Q(**{lookup: value for lookup, value in lookups.items() if value})
-    if action:
+def read(criteria: Mapping[str, Any], rows: int) -> tuple[list[Audit], int | None]:
+    """Return a page of rows that meet all criteria, newest first, and before which id the next page begins,
+    None on the last one: 1 statement. `who` and `subject` are parts, `action` is one or a kind of them, the
+    days `since` and `until` are included, `before` is an id. '' and None are any."""
+    lookups = {"who": "who__icontains", "subject": "subject__icontains", "since": "at__date__gte"}
+    lookups |= {"until": "at__date__lte", "before": "pk__lt"}
+    condition = Q(**{lookup: value for name, lookup in lookups.items() if (value := criteria[name])})
+    if action := criteria["action"]:
         condition &= Q(action=action) | Q(action__startswith=f"{action}.")
     audits = list(Audit.objects.filter(condition).order_by("-pk")[: rows + 1])
     return audits[:rows], audits[rows - 1].pk if len(audits) > rows else None

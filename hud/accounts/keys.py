@@ -154,7 +154,7 @@ def earlier_answer(key: ApiKey, text: str, content_key: str) -> dict[str, Any] |
     known = IdempotencyKey.objects.filter(key=key, text=text).first()
     if known and known.content_key != content_key:
         raise Problem(422, "this Idempotency-Key was used for another request")
-    return known and known.receipt
+    return known.receipt if known else None
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:

@@ -73,8 +73,8 @@ _ROUTES: tuple[tuple[dict[str, str], str], ...] = (
     ({"GET": "read", "DELETE": "upload"}, "api:get_run"),
     ({"DELETE": "upload"}, "api:delete_upload"),
     ({"POST": "run"}, "suite_rerun rerun note_add note_delete run_cancel run_explain regression_bisect"),
-    ({"POST": "run"}, "api:post_run api:cancel_run api:post_bisect"),
-    ({"GET": "read", "POST": "run"}, "api:get_annotations"),
+    ({"POST": "run"}, "api:cancel_run api:post_bisect"),
+    ({"GET": "read", "POST": "run"}, "api:get_runs api:get_annotations"),
     ({"DELETE": "run"}, "api:delete_annotation"),
     ({"POST": "accept"}, "known_failure_mark known_failure_forget regression_act regressions_act"),
     ({"GET": "read", "POST": "accept"}, "api:get_known_failures api:post_regression api:get_cause"),
@@ -89,15 +89,16 @@ _ROUTES: tuple[tuple[dict[str, str], str], ...] = (
     ({"GET": "read", "POST": "hosts"}, "api:get_schedules"),
     ({"PUT": "hosts", "DELETE": "hosts"}, "api:put_schedule"),
     ({"GET": "admin"}, "audit api:get_audit"),
-    ({"POST": "host"}, "api:beat api:claim api:progress api:finish"),
-    ({"PUT": "host"}, "api:results api:log api:artifact"),
+    ({"POST": "host"}, "host_api:beat host_api:claim host_api:progress host_api:finish"),
+    ({"PUT": "host"}, "host_api:results host_api:log host_api:artifact"),
     ({"GET": LOGIN}, "keys"),
     # a key has scopes of its owner's role; one revokes one's own, all with `admin`
     ({"POST": LOGIN}, "key_create key_revoke logout"),
     ({"GET": OPEN}, "sign_on sign_on_callback healthz readyz"),
     ({"GET": OPEN}, "api:api-root api:openapi-json api:openapi-view"),
+    ({"GET": OPEN}, "host_api:openapi-json host_api:openapi-view"),
     ({"GET": OPEN, "POST": OPEN}, "login admin:login"),
-    ({"POST": OPEN}, "api:register"),  # by a registration token
+    ({"POST": OPEN}, "host_api:register"),  # by a registration token
     ({"GET": STAFF, "POST": STAFF}, "admin:*"),
     ({"GET": QUEUES, "POST": QUEUES}, "django_rq:*"),
 )

@@ -194,7 +194,6 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     """List who did what, newest first: logins, keys, uploads, deletions, rules, runs, hosts. `action` is
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
-    filters = given.model_dump(exclude={"cursor", "limit"})
-    rows, next_before = audit.read(given.limit, **filters, before=given.cursor)
+    rows, next_before = audit.read(given.model_dump() | {"before": given.cursor}, given.limit)
     following = None if next_before is None else str(next_before)
     return {"items": audit.COLUMNS.rows(rows), "next": following}

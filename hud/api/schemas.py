@@ -157,7 +157,8 @@ class Api(NinjaAPI):
         schema["components"]["schemas"] |= _RECORDS
         # a route of Django as OpenAPI writes it: `runs/<int:id>` is `/api/v1/runs/{id}`
         names = {
-            "/api/v1/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(url.pattern)): f"api:{url.name}"  # type: ignore[union-attr]
+            "/api/v1/"
+            + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(url.pattern)): f"{self.urls_namespace}:{url.name}"  # type: ignore[union-attr]
             for url in reversed(self.urls[0])
         }
         for path, operations in schema["paths"].items():

@@ -239,6 +239,7 @@ def _delete_runs_and_uploads(
     imports.delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
+    IdempotencyKey.objects.filter(receipt__run__in=run_ids).delete()
     transaction.on_commit(lambda: _remove_files(run_ids))
     return {"run_ids": run_ids, "upload_ids": emptied}
 

@@ -353,7 +353,7 @@ def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
     answer = earlier_answer(key, text, content.request_key)
     if answer is None:
         return None
-    if Upload.objects.filter(pk=answer.get("id")).exclude(stream=content.stream).exists():
+    if Upload.objects.filter(pk=answer.get("id", 0)).exclude(stream=content.stream).exists():
         raise Problem(422, "this Idempotency-Key was used for another stream")
     if not answer:
         raise TooManyRecords("it became an import job")

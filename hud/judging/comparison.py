@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from django.db.models import QuerySet
 
@@ -30,6 +30,7 @@ from runner.schema.draws import (
     draws_to_decide,
     enough,
     is_candidate,
+    power,
     round_of,
 )
 from runner.schema.metrics import is_of_running, role_of
@@ -340,6 +341,24 @@ def noise_before(experiment: Experiment) -> ChoiceNoise:
     points = Point.objects.filter(series__experiment=experiment)
     clocks = (noise_of(points.filter(series__metric__name=name)) for name in RUN_TIMES)
     return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
+
+
+def power_before(run: Run) -> dict[str, Any]:
+    """Return of an A/B run that is requested its `pairs`, and of one at equal choices the change that it
+    confirms in 95 %, how often it confirms one of 3 %, and whether the noise is assumed, as it is for several
+    experiments. What is no such is None."""
+    asked = run.request
+    draws, rounds = asked.selection.get("draws"), asked.selection["repeats"]
+    pairs = (draws or rounds) if run.is_ab else None
+    if not draws:
+        return {"pairs": pairs, "detects_percent": None, "power": None, "noise_assumed": None}
+    noise = noise_before(asked.experiment) if asked.experiment else ChoiceNoise()
+    return {
+        "pairs": pairs,
+        "detects_percent": round(detects_percent(noise.noise, 2 * draws, rounds), 2),
+        "power": round(power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
+        "noise_assumed": noise.assumed,
+    }
 
 
 def planned_draws(series: Sequence[Series]) -> int:

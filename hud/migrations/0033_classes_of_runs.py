@@ -1,6 +1,7 @@
-"""A run's class in place of whether a person waits for it, its pull request, and notices of its end."""
+"""A run's class in place of whether a person waits for it, its pull request, and that it has ended."""
 
 import django.db.models.deletion
+import django.db.models.functions.datetime
 from django.db import migrations, models
 
 
@@ -16,21 +17,17 @@ class Migration(migrations.Migration):
         ),
         migrations.RemoveField("runrequest", "interactive"),
         migrations.AddField("runrequest", "pull_request", models.PositiveIntegerField(null=True)),
-        migrations.AlterField(
-            "notice",
-            "regression",
-            models.ForeignKey(
-                null=True,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="+",
-                to="hud.regression",
-            ),
-        ),
-        migrations.AddField(
-            "notice",
-            "run",
-            models.ForeignKey(
-                null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="hud.run"
-            ),
+        migrations.CreateModel(
+            "RunEnd",
+            [
+                ("id", models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("created", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="hud.run"
+                    ),
+                ),
+            ],
         ),
     ]

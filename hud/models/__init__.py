@@ -33,6 +33,7 @@ from hud.models.regressions import (
     OverdueSuite,
     Regression,
     RegressionEvent,
+    RunEnd,
     SeriesState,
     Webhook,
     WebhookFormat,

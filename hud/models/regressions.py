@@ -232,14 +232,20 @@ class Webhook(NamedRow):
 
 
 class Notice(NamedRow):
-    """A change of a regression's state, or a run's end, that webhooks are to be told of."""
+    """A change of a regression's state that webhooks are to be told of."""
 
-    regression = models.ForeignKey(Regression, models.CASCADE, null=True, related_name="+")
-    run = models.ForeignKey(Run, models.CASCADE, null=True, related_name="+")
+    regression = models.ForeignKey(Regression, models.CASCADE, related_name="+")
     state = models.CharField(max_length=12)  # the new one
     note = models.CharField(max_length=1000, blank=True)
     who = models.CharField(max_length=150, blank=True)  # '' the judge
     created = models.DateTimeField(db_default=Now(), db_index=True)
+
+
+class RunEnd(NamedRow):
+    """A run that has ended, of which webhooks are to be told."""
+
+    run = models.OneToOneField(Run, models.CASCADE, related_name="+")
+    created = models.DateTimeField(db_default=Now())
 
 
 class Delivery(NamedRow):

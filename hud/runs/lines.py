@@ -32,8 +32,8 @@ from hud.tables.table import DataTable
 COLUMNS = DataTable["RunLine"]("""
     run:int=run.pk state:str=run.state reason:str=run.reason title:str host:str arch:str=asked.arch
     source:str=run.source commit:str=run.commit branch:str filename:str=run.upload?.filename
-    external_id:str|None=run.external_id done:int total:int created:datetime=run.created
-    started:datetime|None=run.started finished:datetime|None=run.finished
+    external_id:str|None=run.external_id done:int total:int created=run.created
+    started=run.started finished=run.finished
     requested_by:str=asked.requested_by retry_of:int|None=asked.retry_of_id
     pull_request:int|None=asked.pull_request upload:int|None=run.upload_id
     seconds:float|None regressed:int=run.regressed stream:str=run.stream.name

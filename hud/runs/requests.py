@@ -39,7 +39,8 @@ from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
-from runner.suites import SUITES
+from runner.suites import PRESETS, SUITES
+from runner.suites.request import TaskRequest, tasks
 
 MAX_REPEATS = 20
 MAX_TASKS = 1500
@@ -116,12 +117,23 @@ def request_explanation(failed: Run, series: Series, who: str) -> Run:
     return request_rerun(experiment, RunOptions(resources, who, retry_of=failed), knobs=knobs)
 
 
-def request_suite(selection: Selection, options: RunOptions) -> Run:
-    """Request a run of a suite or part of it, by default on the host's device. Raise BadRequest."""
+def request_suite(selection: Selection, options: RunOptions, *, preset: str = "") -> Run:
+    """Request a run of a suite or part of it, by default on the host's device; or what a preset measures but
+    for what is selected. Raise BadRequest."""
     device = selection.device or _device(options.resources, "cuda")
     cases = ", ".join(selection.cases) or "all cases"
-    specs = plan(replace(selection, device=device))
-    return request_run(specs, options, title=f"{selection.suite}: {cases}")
+    selection = replace(selection, device=device)
+    specs = _specs_of_preset(preset, selection) if preset else plan(selection)
+    return request_run(specs, options, title=f"{preset or selection.suite}: {cases}")
+
+
+def _specs_of_preset(preset: str, selection: Selection) -> list[TaskSpec]:
+    if preset not in PRESETS:
+        raise BadRequest(f"no preset is called {preset!r}; there are: {', '.join(PRESETS)}")
+    selected: dict[str, Any] = {"suites": [selection.suite] if selection.suite else []}
+    selected |= {name: getattr(selection, name) for name in ("cases", "modes", "dtypes", "backends")}
+    given = {name: value for name, value in selected.items() if value}
+    return tasks(TaskRequest(**{**PRESETS[preset], **given}), selection.device)
 
 
 def _device(resources: ResourceRequest, default: str) -> str:

@@ -125,7 +125,7 @@ def test_every_caller_may_do_what_the_table_says_and_nothing_else(
     clients = {caller.name: caller.client() for caller in callers}
     for address in addresses():
         name = resolve(address).view_name
-        needs, api = needs_of(name), name.startswith(("api:", "metrics"))
+        needs, api = needs_of(name), name.startswith(("api:", "host_api:", "metrics"))
         assert needs, f"{address} ({name}) stands in no row"
         for method in METHODS:
             need = needs.get(method)

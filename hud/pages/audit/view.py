@@ -65,7 +65,7 @@ _ROWS = DataTable[Audit, Mapping[str, str]](
 
 def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(AuditFilters, request.GET, data_format)
-    rows, next_before = read(PAGE_ROWS, **asdict(filters))
+    rows, next_before = read(asdict(filters), PAGE_ROWS)
     if data_format:
         return data.answer_table(data_format, "audit", COLUMNS, rows, next=next_before)
     clear = reverse("audit")
