@@ -1,4 +1,4 @@
-"""Runs over the API: the list with its filters and pages, requests that may be repeated, plans, keys on data."""
+"""Runs over the API: their list, repeated requests, plans; keys on data of pages; the OpenAPI documents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def key() -> str:
 
 @pytest.fixture
 def host() -> Accelerator:
-    return attach("plain")
+    plain = attach("plain")
+    catalog = {"suites": ["micro", "huggingface", "cache"], "pythons": ["default"]}
+    Accelerator.objects.filter(pk=plain.pk).update(catalog=catalog)
+    return plain
 
 
 def bearer(key: str, **more: str) -> dict[str, str]:
@@ -181,10 +184,9 @@ def test_an_idempotency_key_stands_for_one_body_of_one_key(
     theirs = start(client, other, body, idempotency_key="pr-7")
     assert (theirs.status_code, theirs["Idempotent-Replayed"]) == (201, "false")
     assert theirs.json()["id"] != mine, "another key's request is its own"
-    upload = client.post(
-        "/api/v1/results", b"{}", "application/json", headers=bearer(other, idempotency_key="pr-7")
-    )
-    assert_problem(upload, 403 if upload.status_code == 403 else 422)
+    results = "/api/v1/results?format=v3"
+    upload = client.post(results, b"[]", "application/json", headers=bearer(other, idempotency_key="pr-7"))
+    assert_problem(upload, 422)
     assert Run.objects.count() == 2
 
 
@@ -207,11 +209,11 @@ def test_a_request_says_commit_pull_request_class_and_what_to_select(
     client: Client, key: str, host: Accelerator
 ) -> None:
     body = {
-        "suite": "micro",
-        "cases": ["layer_norm"],
-        "dtypes": ["bfloat16"],
-        "modes": ["inference"],
-        "backends": ["eager"],
+        "suite": "huggingface",
+        "cases": ["BertForMaskedLM"],
+        "dtypes": ["float32"],
+        "modes": ["training"],
+        "backends": ["aot_eager"],
         "commit": "abc1234",
         "pull_request": 7,
         "class": "ci",
@@ -223,7 +225,7 @@ def test_a_request_says_commit_pull_request_class_and_what_to_select(
     assert (run.commit, run.branch, run.request.pull_request) == ("abc1234", "pull/7", 7)
     assert (run.request.run_class, run.stream.name) == ("ci", "patches")
     specs = Task.objects.filter(run=run).values_list("spec__dtype", "spec__mode", "spec__backend")
-    assert {*specs} == {("bfloat16", "inference", "eager")}
+    assert {*specs} == {("float32", "training", "aot_eager")}
     named = start(client, key, {**body, "branch": "refs/heads/fast"}).json()["id"]
     assert Run.objects.get(pk=named).branch == "fast"
 
@@ -267,11 +269,17 @@ def test_nothing_is_selected_of_an_experiment(client: Client, key: str, host: Ac
 
 
 def test_a_preset_is_what_the_runner_measures_by_it(client: Client, key: str, host: Accelerator) -> None:
-    answer = start(client, key, {"preset": "gpt_fast", "suite": "micro", "device": "cpu"})
+    answer = start(client, key, {"preset": "cachebench", "device": "cpu"})
     assert answer.status_code == 201, answer.content
-    specs = list(Task.objects.values_list("spec__case", "spec__knobs__D"))
-    assert len(specs) == 4
-    assert all(len(sizes) >= 4 for _case, sizes in specs)
+    specs = Task.objects.values_list("spec__suite", "spec__case", "spec__mode", "spec__dtype")
+    assert len(specs) == 8
+    assert {(suite, mode, dtype) for suite, _case, mode, dtype in specs} == {("cache", "training", "amp")}
+    own = start(client, key, {"preset": "cachebench", "device": "cpu", "modes": ["inference"]}, "?dry_run=1")
+    assert own.json()["tasks"] == 8
+    sizes = {"preset": "gpt_fast", "suite": "micro", "cases": ["gemv[D=1024+4096]"]}
+    run = start(client, key, sizes).json()["id"]
+    assert {*Task.objects.filter(run=run).values_list("spec__case", flat=True)} == {"gemv"}
+    assert Task.objects.filter(run=run)[0].spec["knobs"]["D"] == [1024, 4096]
     assert_problem(start(client, key, {"preset": "nobodys"}), 422)
     assert_problem(start(client, key, {}), 422)
 

@@ -53,7 +53,7 @@ def options(**given: Any) -> RunOptions:
         return {name: given.pop(name) for name in names if name in given}
 
     replication = Replication(**take("repeats", "compilations", "draws", "pairs", "caches"))
-    own = take("pinned", "candidate_options", "run_class")
+    own = take("pinned", "candidate_options", "run_class", "commit", "pull_request", "branch")
     resources = ResourceRequest(**{"device": "", **given})
     return RunOptions(resources, who="me", replication=replication, **own)
 
