@@ -37,7 +37,7 @@ from hud.problems import Problem, row_of
 from hud.runs import lines, logs, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
 from hud.runs.matching import ResourceRequest
-from hud.runs.queue import QueuedRun, processes_of, progress_of, read_waiting
+from hud.runs.queue import QueuedRun, progress_of, read_waiting
 from hud.runs.requests import RunOptions
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
@@ -52,6 +52,7 @@ _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name
     retry_of:int|None=request_or_empty.retry_of_id""")
 _PROGRESS = DataTable("done:int total:int eta_s:float|None")
+_IDEMPOTENCY_KEY = parameter("header", "Idempotency-Key", "the same request gets its run", maxLength=200)
 _PLAN = DataTable("""cases:list[str] tasks:int processes:int seconds:float|None queue_position:int|None
     starts_in_s:float|None stream:str pairs:int|None detects_percent:float|None power:float|None
     noise_assumed:bool|None""")
@@ -156,11 +157,7 @@ def get_runs(request: HttpRequest, given: Query[_RunsQuery]) -> dict[str, Any]:
 @router.post(
     "/runs",
     response={200: PlanOut, 201: RunOut, (403, 404, 409): Error},
-    openapi_extra={
-        "parameters": [
-            parameter("header", "Idempotency-Key", "the same request gets the same run", maxLength=200)
-        ]
-    },
+    openapi_extra={"parameters": [_IDEMPOTENCY_KEY]},
 )
 def post_run(
     request: HttpRequest, response: HttpResponse, given: RunIn, query: Query[_StartQuery]
@@ -231,14 +228,14 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
 
 def _plan_of(run: Run) -> dict[str, Any]:
     """Return the plan of a run whose request is about to be rolled back."""
-    requested, progress = _run_out(run), progress_of(run)
+    requested, before = _run_out(run), power_before(run)
     return {
+        **requested,
+        **before,
         "cases": run.request.selection["cases"],
-        "tasks": progress.total,
-        "processes": processes_of(run),
-        "seconds": progress.eta_s,
-        **{name: requested[name] for name in ("stream", *_PLACE.names)},
-        **power_before(run),
+        "tasks": requested["total"],
+        "processes": requested["total"] * before["processes"],
+        "seconds": requested["eta_s"],
     }
 
 

@@ -25,6 +25,7 @@ from runner.schema.draws import (
     Draw,
     answer_of,
     choice_noise,
+    comparison_processes,
     detects_percent,
     draws_of,
     draws_to_decide,
@@ -344,16 +345,18 @@ def noise_before(experiment: Experiment) -> ChoiceNoise:
 
 
 def power_before(run: Run) -> dict[str, Any]:
-    """Return of an A/B run that is requested its `pairs`, and of one at equal choices the change that it
-    confirms in 95 %, how often it confirms one of 3 %, and whether the noise is assumed, as it is for several
-    experiments. What is no such is None."""
+    """Return how many `processes` a requested run starts for a task, of an A/B run its `pairs`, and of one at
+    equal choices the change that it confirms in 95 %, how often it confirms one of 3 %, and whether the noise
+    is assumed, as it is of several experiments. What is no such is None."""
     asked = run.request
     draws, rounds = asked.selection.get("draws"), asked.selection["repeats"]
     pairs = (draws or rounds) if run.is_ab else None
     if not draws:
-        return {"pairs": pairs, "detects_percent": None, "power": None, "noise_assumed": None}
+        unknown = dict.fromkeys(("detects_percent", "power", "noise_assumed"))
+        return {"processes": 2 if run.is_ab else 1, "pairs": pairs, **unknown}
     noise = noise_before(asked.experiment) if asked.experiment else ChoiceNoise()
     return {
+        "processes": comparison_processes(2, rounds) - comparison_processes(0),
         "pairs": pairs,
         "detects_percent": round(detects_percent(noise.noise, 2 * draws, rounds), 2),
         "power": round(power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),

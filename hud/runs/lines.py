@@ -10,20 +10,9 @@ from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.models import (
-    ACTIVE,
-    Accelerator,
-    Artifact,
-    Host,
-    Point,
-    Run,
-    RunRequest,
-    Series,
-    SidePoint,
-    Stream,
-    Task,
-    Upload,
-)
+from hud.models import ACTIVE, Accelerator, Artifact, Host, Point, Run, RunRequest, Series, SidePoint, Stream
+from hud.models.keys import Upload
+from hud.models.runs import Task
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.runs.streams import named
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array

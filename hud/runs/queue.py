@@ -63,16 +63,6 @@ def progress_of(run: Run) -> Progress:
     return Progress(**tasks, eta_s=None if left is None else round(left, 1))
 
 
-def processes_of(run: Run) -> int:
-    """Return how many processes the tasks of a run start: 1 statement."""
-    counts = _PROCESSES.format("t")
-    rows = fetch_tuples(
-        f"SELECT coalesce(sum({counts}), 0)::int FROM hud_task t WHERE run_id = %s",  # noqa: S608  # nosec B608
-        [run.pk],
-    )
-    return int(rows[0][0])
-
-
 def usual_by_place(spec: TaskSpec) -> dict[tuple[int | None, str, str], float]:
     """Return how long a process of this kind took lately by host, device and arch, and under no host on any:
     the median of the last ten. 1 statement."""

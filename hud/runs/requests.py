@@ -39,8 +39,8 @@ from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
-from runner.suites import PRESETS, SUITES
-from runner.suites.request import TaskRequest, tasks
+from runner.suites import SUITES
+from runner.suites.request import tasks_of_preset
 
 MAX_REPEATS = 20
 MAX_TASKS = 1500
@@ -122,18 +122,12 @@ def request_suite(selection: Selection, options: RunOptions, *, preset: str = ""
     for what is selected. Raise BadRequest."""
     device = selection.device or _device(options.resources, "cuda")
     cases = ", ".join(selection.cases) or "all cases"
-    selection = replace(selection, device=device)
-    specs = _specs_of_preset(preset, selection) if preset else plan(selection)
+    if preset:
+        filters = {name: getattr(selection, name) for name in ("cases", "modes", "dtypes", "backends")}
+        specs = tasks_of_preset(preset, device, suites=list(filter(None, [selection.suite])), **filters)
+    else:
+        specs = plan(replace(selection, device=device))
     return request_run(specs, options, title=f"{preset or selection.suite}: {cases}")
-
-
-def _specs_of_preset(preset: str, selection: Selection) -> list[TaskSpec]:
-    if preset not in PRESETS:
-        raise BadRequest(f"no preset is called {preset!r}; there are: {', '.join(PRESETS)}")
-    selected: dict[str, Any] = {"suites": [selection.suite] if selection.suite else []}
-    selected |= {name: getattr(selection, name) for name in ("cases", "modes", "dtypes", "backends")}
-    given = {name: value for name, value in selected.items() if value}
-    return tasks(TaskRequest(**{**PRESETS[preset], **given}), selection.device)
 
 
 def _device(resources: ResourceRequest, default: str) -> str:

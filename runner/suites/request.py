@@ -4,39 +4,35 @@ import argparse
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runner.schema.options import Option, OptionValue
 from runner.schema.suite import BadRequest, Suite, TaskSpec
 from runner.schema.tasks import Selection, distinct, plan
-from runner.suites import suite_of
+from runner.suites import PRESETS, suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskRequest:
-    """Options of `run` as typed, by default not given: what of which suites to run."""
-
-    suites: Sequence[str]
-    cases: Sequence[str] = ()
-    filter: str = ""
-    exclude: str = ""
-    exclude_exact: Sequence[str] = ()
-    modes: Sequence[str] = ()
-    dtypes: Sequence[str] = ()
-    backends: Sequence[str] = ()
-    options: Sequence[str] = ()
-    repeat: int | None = None
-    iterations_per_run: int | None = None
-    batch_size: int | None = None
-    dynamic: bool = False
-    verify: bool = False
-    timeout_s: int | None = None
+_NOTHING: dict[str, object] = {  # options of `run` that are not given
+    **dict.fromkeys(("cases", "modes", "dtypes", "backends", "options", "exclude_exact"), ()),
+    **dict.fromkeys(("repeat", "iterations_per_run", "batch_size", "timeout_s")),
+    "filter": "",
+    "exclude": "",
+    "dynamic": False,
+    "verify": False,
+}
 
 
-def tasks(request: TaskRequest | argparse.Namespace, device: str) -> list[TaskSpec]:
+def tasks_of_preset(name: str, device: str, **options: Sequence[str]) -> list[TaskSpec]:
+    """Return the tasks of a preset; options that are not empty go before its own. Raise BadRequest."""
+    if name not in PRESETS:
+        raise BadRequest(f"no preset is called {name!r}; there are: {', '.join(PRESETS)}")
+    given = {option: value for option, value in options.items() if value}
+    return tasks(argparse.Namespace(**{**_NOTHING, **PRESETS[name], **given}), device)
+
+
+def tasks(request: argparse.Namespace, device: str) -> list[TaskSpec]:
     """Return the tasks of the options of `run`, as typed, on `cuda` or `cpu`. An empty choice means the
     default of the suite. Raise BadRequest for anything that no suite offers."""
     suites = [suite_of(name) for name in request.suites]
@@ -74,7 +70,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         raise BadRequest(f"{option} {text!r} is no regular expression: {error}") from error
 
 
-def _suite_tasks(suite: Suite, request: TaskRequest | argparse.Namespace, device: str) -> list[TaskSpec]:
+def _suite_tasks(suite: Suite, request: argparse.Namespace, device: str) -> list[TaskSpec]:
     given = {name: getattr(request, name) for name in ("repeat", "iterations_per_run", "batch_size")}
     settings = [f"{name}={value}" for name, value in given.items() if value is not None]
     if request.verify and "verify" in suite.offered:
