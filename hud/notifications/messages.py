@@ -60,11 +60,8 @@ def queue_messages() -> int:
         if not (notices or ended):
             return 0
         is_judging = UnjudgedRun.objects.exists() or Series.objects.filter(touched_at__isnull=False).exists()
-        if (
-            is_judging
-            and timezone.now() - min([row.created for row in notices] + [row.created for row in ended])
-            <= _LONGEST_WAIT
-        ):
+        oldest = min([row.created for row in notices] + [row.created for row in ended])
+        if is_judging and timezone.now() - oldest <= _LONGEST_WAIT:
             return 0
         for outbox, rows in ((Notice, notices), (RunEnd, ended)):
             outbox._default_manager.filter(pk__in=[row.pk for row in rows]).delete()
@@ -232,8 +229,9 @@ def _lines(event: str, data: dict[str, Any], link: str, quoted: Callable[[str], 
         return []
     if event == RUN_ENDED:
         where = " ".join(filter(None, (data["branch"], data["commit"][:_COMMIT])))
-        address = [link.format(text=f"run {data['id']}", url=data["url"])] if data["url"][0] == "h" else []
-        return [*address, *(quoted(text) for text in (where, data["reason"]) if text)]
+        texts = [quoted(text) for text in (where, data["reason"]) if text]
+        has_address = data["url"].startswith("http")
+        return [link.format(text=f"run {data['id']}", url=data["url"]), *texts] if has_address else texts
     if event == OVERDUE:
         rows = [
             f"{quoted(one.get('stream', ''))} {quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, "

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
@@ -144,6 +146,20 @@ def test_pages_of_runs_are_bounded_and_do_not_move_while_runs_are_made(client: C
     assert [run["title"] for run in second["items"]] == ["1", "0"]
     assert second["next"] is None
     assert "newer" in listed(client)
+
+
+def test_a_page_of_many_runs_takes_as_many_statements_as_one_of_few(client: Client) -> None:
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get("/api/v1/runs?limit=500").status_code == 200
+        return len(captured)
+
+    create_run(title="first")
+    few = statements()
+    for number in range(30):
+        create_run(upload=create_upload(), external_id=str(number))
+        create_run("failed")
+    assert statements() == few <= 6
 
 
 def test_the_list_of_runs_is_for_readers(client: Client, settings: Any, key: str) -> None:
