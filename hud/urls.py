@@ -6,7 +6,7 @@ from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
 from hud.accounts import sign_on
-from hud.api import api
+from hud.api import api, host_api
 from hud.pages import health
 from hud.pages.audit import view as audit
 from hud.pages.code import view as code
@@ -128,6 +128,7 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
     path("api/v1/", api.urls),
+    path("api/v1/", host_api.urls),
     path("admin/", admin.site.urls),
     path("django-rq/", include("django_rq.urls")),
 ]

@@ -145,6 +145,11 @@ def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> Non
             assert layer <= own, f"{name} imports {imported}, which is above it"
 
 
+@pytest.mark.parametrize("name", modules("hud/api"))
+def test_the_api_imports_no_page(name: str) -> None:
+    assert not [imported for imported in imports(name) if below(imported, ("hud.pages",))]
+
+
 @pytest.mark.parametrize("name", [one for one in modules("hud/pages") if one.count(".") > 2])
 def test_pages_do_not_import_each_other(name: str) -> None:
     """Refuse an import of one page by another; what two pages read stands below them."""

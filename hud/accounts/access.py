@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _OWN = LocMemCache("rate_limit", {"OPTIONS": {"MAX_ENTRIES": 10_000}})  # callers that one process remembers
 _HASHING = threading.BoundedSemaphore(2)  # passwords that one process checks at once
 _READING = {"GET", "HEAD"}
-_BY_KEY = ("api:", "metrics")  # begin the URL names that answer keys, and problem+json
+_BY_KEY = ("api:", "host_api:", "metrics")  # begin the URL names that answer keys, and problem+json
 GetResponse = Callable[[HttpRequest], HttpResponse]
 _View = TypeVar("_View", bound=Callable[..., HttpResponse])
 
@@ -86,7 +86,8 @@ class AccessMiddleware:
             return HttpResponseNotAllowed(sorted({*needs, "HEAD"} if "GET" in needs else needs))
         if need == OPEN:
             return _refuse_guess(request)
-        if name.startswith(_BY_KEY):
+        has_key = request.headers.get("Authorization", "").lower().startswith("bearer ")
+        if name.startswith(_BY_KEY) or (has_key and kwargs.get("data_format")):
             return _refuse_caller(request, need)
         return _refuse_visitor(request, need, view, kwargs)
 

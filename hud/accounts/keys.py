@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user
-from hud.models import ApiKey, Host, Stream
+from hud.models import ApiKey, Host, IdempotencyKey, Stream
 from hud.problems import Problem
 from hud.sql import fetch_models, fetch_tuples
 
+_LONGEST_TEXT = 200  # of an Idempotency-Key
 _LAST_USE_PRECISION = timedelta(minutes=1)
 
 
@@ -138,6 +139,22 @@ def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int, *, status: int = 4
         wait_s = math.ceil((tomorrow - now).total_seconds())
         detail = f"this key may send {most_bytes} bytes a day (UTC), and they are used up"
         raise Problem(status, detail, retry_after_s=wait_s, code="quota")
+
+
+def earlier_answer(key: ApiKey, text: str, content_key: str) -> dict[str, Any] | None:
+    """Return the answer that a request of this content got under an `Idempotency-Key` of an API key; None if
+    it is new. Hold the text until the transaction ends. Raise Problem 409 while a request with it runs, 422
+    for a text that none can be, or that was another request's."""
+    if len(text) > _LONGEST_TEXT or "\0" in text:
+        raise Problem(422, f"an Idempotency-Key is a text of at most {_LONGEST_TEXT} characters")
+    lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
+    if fetch_tuples(lock, [text, key.pk]) != [(True,)]:
+        detail = "a request with this Idempotency-Key is still running; ask again"
+        raise Problem(409, detail, retry_after_s=1)
+    known = IdempotencyKey.objects.filter(key=key, text=text).first()
+    if known and known.content_key != content_key:
+        raise Problem(422, "this Idempotency-Key was used for another request")
+    return known.receipt if known else None
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:

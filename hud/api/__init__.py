@@ -1,4 +1,5 @@
-"""The API below `/api/v1/`, for programs and hosts. Errors are problem+json."""
+"""The API below `/api/v1/`, for programs, and the protocol of hosts, which has a description of its own.
+Errors are problem+json."""
 
 import logging
 from collections.abc import Callable
@@ -26,11 +27,20 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
+host_api = Api(
+    title="Compiler HUD: protocol of hosts",
+    version="1",
+    urls_namespace="host_api",
+    openapi_url="/hosts/openapi.json",
+    docs_url="/hosts/docs",
+    parser=StrictParser(),
+    auth=Key(),
+)
 for name in (
     "results", "runs", "experiments", "series", "comparisons", "regressions", "administration", "hosts",
-    "agent",
 ):  # fmt: skip
     api.add_router("", f"hud.api.{name}.router")
+host_api.add_router("", "hud.api.agent.router")
 
 
 def _invalid(error: ValidationError) -> Problem:
@@ -75,3 +85,4 @@ def _answer(request: HttpRequest, error: Any) -> HttpResponse:
 
 for _kind in _PROBLEMS:
     api.add_exception_handler(_kind, _answer)
+    host_api.add_exception_handler(_kind, _answer)

@@ -9,6 +9,7 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
+from hud.accounts import audit
 from hud.api.auth import who
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections.streams import StreamChanges, change
@@ -16,13 +17,10 @@ from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
 from hud.models.streams import NAME_PATTERN
-from hud.pages.audit import view as audit
-from hud.pages.rules.view import COLUMNS
-from hud.pages.stream_list import view as stream_list
+from hud.points import streams
 from hud.points.nights import Subject
-from hud.points.streams import measured_by, subjects
+from hud.points.streams import StreamLine, measured_by, subjects
 from hud.problems import Problem
-from hud.runs import streams
 from runner.formats.errors import Fault
 
 router = Router(tags=["rules"])
@@ -98,7 +96,7 @@ class RulesOut(Schema):
 @router.get("/rules", response=RulesOut)
 def get_rules(request: HttpRequest) -> dict[str, Any]:
     """List targets, thresholds, and the metrics whose unit and direction an operator said."""
-    return {name: COLUMNS[kind].rows(write.rules_of(kind)) for name, kind in _KINDS.items()}
+    return {name: write.COLUMNS[kind].rows(write.rules_of(kind)) for name, kind in _KINDS.items()}
 
 
 @router.put("/rules", response=RulesOut)
@@ -136,7 +134,7 @@ class NightOut(Schema):
     complete: bool
 
 
-@of_table(stream_list.COLUMNS)
+@of_table(streams.COLUMNS)
 class StreamOut(Schema):
     aliases: list[str] = Field(description="its earlier names, and those of streams that were merged into it")
     newest_night: NightOut | None
@@ -146,26 +144,26 @@ class StreamOut(Schema):
 @router.get("/streams", response=Items[StreamOut], tags=["streams"])
 def get_streams(request: HttpRequest) -> dict[str, Any]:
     """List all streams, those with the newest results first, with their newest night and what it measured."""
-    return {"items": [_out(line) for line in stream_list.read()]}
+    return {"items": [_out(line) for line in streams.read()]}
 
 
 @router.put("/streams/{name}", response={200: StreamOut, 409: Error}, tags=["streams"])
 def put_stream(request: HttpRequest, name: str, given: StreamIn) -> dict[str, Any]:
     """Change a stream. Its old name goes on as an alias. The front stream cannot be archived."""
-    stream = streams.named(name).first()
+    stream = streams.chosen(name)
     if stream is None:
         raise Problem(404, f"no stream is called {name[:60]}")
     settings = given.model_dump()
     if "reference" in given.model_fields_set:
         settings["reference"] = given.reference or ""
     changed = change(stream, StreamChanges(**settings), who=who(request))
-    return next(_out(line) for line in stream_list.read() if line.stream == changed)
+    return next(_out(line) for line in streams.read() if line.stream == changed)
 
 
-def _out(line: stream_list.StreamLine) -> dict[str, Any]:
+def _out(line: StreamLine) -> dict[str, Any]:
     night = line.night
     return {
-        **stream_list.COLUMNS.row(line),
+        **streams.COLUMNS.row(line),
         "newest_night": night
         and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
         "subjects": subjects(line.nights, measured_by(line.stream)),
@@ -179,10 +177,10 @@ class _AuditQuery(Filter):
     since: date | None = Field(None, alias="from")
     until: date | None = Field(None, alias="to")
     cursor: int | None = Field(None, ge=1, le=2**31 - 1)
-    limit: int = Field(audit.PAGE_ROWS, ge=1, le=audit.MOST_ROWS)
+    limit: int = Field(100, ge=1, le=1000)
 
 
-@of_table(audit.ROWS)
+@of_table(audit.COLUMNS)
 class AuditRowOut(Schema):
     """One entry of the audit log."""
 
@@ -196,7 +194,6 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     """List who did what, newest first: logins, keys, uploads, deletions, rules, runs, hosts. `action` is
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
-    filters = given.model_dump(exclude={"cursor", "limit"})
-    rows, next_before = audit.read(audit.AuditFilters(**filters, before=given.cursor), given.limit)
+    rows, next_before = audit.read(given.model_dump() | {"before": given.cursor}, given.limit)
     following = None if next_before is None else str(next_before)
-    return {"items": audit.ROWS.rows(rows), "next": following}
+    return {"items": audit.COLUMNS.rows(rows), "next": following}

@@ -1,5 +1,7 @@
-"""Comparisons of runs, and of two points kernel by kernel, over the API."""
+"""What came of a run, and comparisons of runs and of two points kernel by kernel, over the API."""
 
+import threading
+import time
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
@@ -7,14 +9,17 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.schemas import Error, Filter, of_table
-from hud.judging.compare import kernels, text
+from hud.api.experiments import stream_of
+from hud.api.schemas import ANSWER, Error, Filter, of_table
+from hud.judging.compare import ab_runs, kernels, text
 from hud.judging.compare.query import Filters, read
-from hud.pages import streams
+from hud.models import ACTIVE, Run
 from hud.points.sides import BadSide
-from hud.problems import Problem
+from hud.problems import Problem, row_of
 
 router = Router(tags=["reading"])
+_WAITING = threading.Lock()  # of one request in a process, whose threads are few
+_LOOK_S = 0.5
 
 
 class _CompareQuery(Filter):
@@ -56,13 +61,43 @@ def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     sides = {"base", "head", "stream", "format"}
     filters = Filters(**given.model_dump(exclude=sides))
     try:
-        page = read(given.base, given.head, filters, streams.of_request(request))
+        page = read(given.base, given.head, filters, stream_of(given.stream))
     except BadSide as error:
         raise Problem(error.status, str(error)) from error
     if given.format == "md":
         rows = text.shown(page, everything=False)
         return HttpResponse(text.markdown(page, rows), content_type="text/markdown; charset=utf-8")
     return {**page.to_json(), "items": page.to_rows()}
+
+
+class RunResultOut(Schema):
+    model_config = ANSWER
+    state: str
+    verdict: str | None = Field(description="the worst of all; null until the run has ended and is judged")
+    pairs: int = Field(description="draws or pairs, the most of an experiment of an A/B run")
+    verdicts: list[dict[str, Any]] = Field(
+        description="of an A/B run's experiments: `code` and `choice` (confirmed, dismissed, inconclusive),"
+        " kernels of one side alone, share of the time at equal choices; null without known kernels"
+    )
+
+
+class _ResultQuery(Filter):
+    wait: int = Field(0, ge=0, le=60, description="seconds to wait for the end of the run")
+
+
+@router.get("/runs/{int:run_id}/result", response=RunResultOut, tags=["runs"])
+def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) -> dict[str, Any]:
+    """Get what came of a run. With `wait` the answer comes when it has ended, or when the time is over; at
+    once where others wait."""
+    run, until = row_of(Run, run_id), time.monotonic() + given.wait
+    if given.wait and _WAITING.acquire(blocking=False):
+        try:
+            while run.state in ACTIVE and time.monotonic() < until:
+                time.sleep(_LOOK_S)
+                run.refresh_from_db(fields=["state"])
+        finally:
+            _WAITING.release()
+    return ab_runs.result_of(run)
 
 
 class _SidesQuery(Filter):
@@ -113,7 +148,7 @@ def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
     try:
-        page = kernels.read(given.base, given.head, streams.of_request(request), with_code=False)
+        page = kernels.read(given.base, given.head, stream_of(given.stream), with_code=False)
     except BadSide as error:
         raise Problem(404, str(error)) from error
     return {**page.to_json(), "kernels": page.to_rows()}

@@ -1,19 +1,21 @@
 """Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
-import threading
-import time
+import hashlib
 from collections.abc import Iterator
 from dataclasses import fields
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from django.conf import settings
+from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Schema, Status
 from pydantic import Field, create_model
 
-from hud.accounts.keys import take_call
+from hud.accounts.keys import earlier_answer, take_call
 from hud.api.auth import caller_key, check_may_delete, who
+from hud.api.experiments import stream_of
 from hud.api.schemas import (
     ANSWER,
     Error,
@@ -24,14 +26,15 @@ from hud.api.schemas import (
     StrictBody,
     file_answer,
     of_table,
+    parameter,
 )
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
-from hud.pages.run import pairs
+from hud.judging.comparison import power_before
+from hud.models import Aliases, Artifact, Experiment, Host, IdempotencyKey, Run, RunClass, State, Task, Upload
 from hud.problems import Problem, row_of
-from hud.runs import logs, requests, streams, tasks
+from hud.runs import lines, logs, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
 from hud.runs.matching import ResourceRequest
 from hud.runs.queue import QueuedRun, progress_of, read_waiting
@@ -44,14 +47,15 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
-_WAITING = threading.Lock()  # of one request in a process, whose threads are few
-_LOOK_S = 0.5
-_WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name
     retry_of:int|None=request_or_empty.retry_of_id""")
 _PROGRESS = DataTable("done:int total:int eta_s:float|None")
+_IDEMPOTENCY_KEY = parameter("header", "Idempotency-Key", "the same request gets its run", maxLength=200)
+_PLAN = DataTable("""cases:list[str] tasks:int processes:int seconds:float|None queue_position:int|None
+    starts_in_s:float|None stream:str pairs:int|None detects_percent:float|None power:float|None
+    noise_assumed:bool|None""")
 _PLACE = DataTable("queue_position:int|None=position starts_in_s:float|None")
 
 
@@ -77,6 +81,26 @@ class RunIn(StrictBody):
     pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
     stream: StreamName = ""
+    preset: str = Field("", max_length=60, description="what it measures; `suite` and lists go first")
+    modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
+    commit: str = Field("", pattern=r"^[0-9A-Za-z._-]{0,64}$", description="else that of its torch")
+    pull_request: int | None = Field(None, ge=1, le=2**31 - 1, description="its branch is else `pull/NUMBER`")
+    run_class: RunClass = Field("person", alias="class", description="who waits: served in this order")
+
+
+class _StartQuery(Filter):
+    dry_run: bool = Field(False, description="1: answer the plan, and request nothing")
+
+
+@of_table(_PLAN)
+class PlanOut(Schema):
+    """What a run would be: `seconds` of all its processes, where each kind of task has run before; of an A/B
+    run the most `pairs`; at equal choices the smallest change that is confirmed in 95 %, the share of such
+    comparisons that confirm one of 3 %, and whether no noise is stored of what is compared. Else null."""
+
+    model_config = ANSWER
 
 
 @of_table(DataTable(*_COLUMNS.columns, *_PROGRESS.columns, *_PLACE.columns))
@@ -85,8 +109,59 @@ class RunOut(Schema):
     waiting: QueuedRun | None
 
 
-@router.post("/runs", response={201: RunOut, 404: Error})
-def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
+class _RunsQuery(Filter):
+    stream: str = Field("", max_length=60)
+    suite: str = Field("", max_length=60)
+    arch: str = Field("", max_length=100)
+    host: str = Field("", max_length=100, description="a part of its name")
+    branch: str = Field("", max_length=200)
+    commit: str = Field("", max_length=130, description="the beginning of one, or old..new")
+    source: str = Field("", max_length=100)
+    state: str = Field("", pattern=f"^({'|'.join(State)})?$")
+    kind: str = Field("", pattern=f"^({'|'.join(lines.KINDS)})?$")
+    since: date | None = Field(None, description="the first day (UTC) on which it was made")
+    until: date | None = Field(None, description="the last one")
+    cursor: int | None = Field(None, ge=1, le=2**31 - 1, description="`next` of the page before")
+    limit: int = Field(100, ge=1, le=500)
+
+
+@of_table(DataTable("id:int=run.pk", *lines.COLUMNS.columns[1:]))
+class ListedRunOut(Schema):
+    """A run with what was requested and how many of its tasks have ended."""
+
+    model_config = ANSWER
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+
+
+class RunsOut(Items[ListedRunOut]):
+    next: str | None
+
+
+@router.get("/runs", response=RunsOut)
+def get_runs(request: HttpRequest, given: Query[_RunsQuery]) -> dict[str, Any]:
+    """List the runs that match all filters, newest first; `next` is the cursor of the next page. Runs that
+    are made meanwhile move nothing."""
+    if given.stream:
+        stream_of(given.stream)
+    runs, _unknown = lines.matching(given.model_dump(exclude={"cursor", "limit"}))
+    if given.cursor:
+        runs = runs.filter(pk__lt=given.cursor)
+    ids = list(runs.order_by("-pk").values_list("pk", flat=True)[: given.limit + 1])
+    page = ids[: given.limit]
+    items = [{"id": line.run.pk, **lines.COLUMNS.row(line)} for line in lines.read(page)]
+    return {"items": items, "next": str(page[-1]) if len(ids) > given.limit else None}
+
+
+@router.post(
+    "/runs",
+    response={200: PlanOut, 201: RunOut, (403, 404, 409): Error},
+    openapi_extra={"parameters": [_IDEMPOTENCY_KEY]},
+)
+def post_run(
+    request: HttpRequest, response: HttpResponse, given: RunIn, query: Query[_StartQuery]
+) -> Status[dict[str, Any]]:
     """Request a rerun of an experiment or a run of a suite's cases.
 
     Each task is measured in `compilations` (fresh processes with empty caches), then in `repeats` - 1
@@ -99,12 +174,26 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
     to that one.
     """
-    take_call(caller_key(request), settings.HUD_RUNS_PER_MINUTE)
-    if request.GET:
-        name = next(iter(request.GET))[:60]
-        fault = Fault(f"?{name}", "unknown parameter")
-        raise Problem(422, f"{name!r} is no parameter: what to run is said in the body", errors=[fault])
+    key, text = caller_key(request), request.headers.get("Idempotency-Key", "")
+    take_call(key, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
+    with transaction.atomic():
+        if query.dry_run:
+            plan = _plan_of(_request(request, given))
+            transaction.set_rollback(True)
+            return Status(200, plan)
+        body = given.model_dump_json(by_alias=True).encode()
+        content_key = hashlib.sha256(b"POST runs " + body).hexdigest()
+        earlier = earlier_answer(key, text, content_key) if text else None
+        run = row_of(Run, earlier["run"], related="request") if earlier else _request(request, given)
+        if text and not earlier:
+            receipt = {"run": run.pk}
+            IdempotencyKey.objects.create(key=key, text=text, content_key=content_key, receipt=receipt)
+    response["Idempotent-Replayed"] = "true" if earlier else "false"
+    return Status(201, _run_out(run))
+
+
+def _request(request: HttpRequest, given: RunIn) -> Run:
     names = Aliases.read()
     host, arch = _host(names.current("host", given.host)), names.current("arch", given.arch)
     device, knobs = given.device, given.knobs or {}
@@ -122,26 +211,41 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, caller_key(request)) if given.stream else None,
+        **given.model_dump(include={"run_class", "commit", "pull_request"}),
     )
     try:
         if given.experiment is not None:
-            run = requests.request_rerun(row_of(Experiment, given.experiment), options, knobs=knobs)
-        else:
-            chosen = {name: value for name, value in knobs.items() if value is not None}
-            selection = Selection(given.suite, device, cases=given.cases, knobs=chosen)
-            run = requests.request_suite(selection, options)
+            return requests.request_rerun(row_of(Experiment, given.experiment), options, knobs=knobs)
+        chosen = {name: value for name, value in knobs.items() if value is not None}
+        filters = given.model_dump(include={"cases", "modes", "dtypes", "backends"})
+        selection = Selection(given.suite, device, **filters, knobs=chosen)
+        return requests.request_suite(selection, options, preset=given.preset)
     except BadRequest as error:
         pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
-    return Status(201, _run_out(run))
+
+
+def _plan_of(run: Run) -> dict[str, Any]:
+    """Return the plan of a run whose request is about to be rolled back."""
+    requested, before = _run_out(run), power_before(run)
+    return {
+        **requested,
+        **before,
+        "cases": run.request.selection["cases"],
+        "tasks": requested["total"],
+        "processes": requested["total"] * before["processes"],
+        "seconds": requested["eta_s"],
+    }
 
 
 def _check_subject(given: RunIn) -> None:
-    """Raise Problem 422 unless the body names either an experiment or a suite."""
-    if given.experiment is None and not given.suite:
-        raise Problem(422, "say what to run: `experiment` with an id, or `suite` with a name")
-    for name in ("suite", "cases"):
+    """Raise Problem 422 unless the body names either an experiment, or a suite or a preset."""
+    if given.experiment is None and not (given.suite or given.preset):
+        raise Problem(422, "say what to run: `experiment` with an id, or `suite` or `preset` with a name")
+    if given.preset and given.knobs:
+        raise Problem(422, "a preset has its own options", errors=[Fault("/knobs", "not beside a preset")])
+    for name in ("suite", "preset", "cases", "modes", "dtypes", "backends"):
         if given.experiment is not None and getattr(given, name):
             words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
             raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
@@ -159,47 +263,6 @@ def _host(name: str) -> Host | None:
 @router.get("/runs/{int:run_id}", response=RunOut)
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
-
-
-class RunResultOut(Schema):
-    model_config = ANSWER
-    state: str
-    verdict: str | None = Field(description="the worst of all; null until the run has ended and is judged")
-    pairs: int = Field(description="draws or pairs, the most of an experiment of an A/B run")
-    verdicts: list[dict[str, Any]] = Field(
-        description="of an A/B run's experiments: `code` and `choice` (confirmed, dismissed, inconclusive),"
-        " kernels of one side alone, share of the time at equal choices; null without known kernels"
-    )
-
-
-class _ResultQuery(Filter):
-    wait: int = Field(0, ge=0, le=60, description="seconds to wait for the end of the run")
-
-
-@router.get("/runs/{int:run_id}/result", response=RunResultOut)
-def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) -> dict[str, Any]:
-    """Get what came of a run. With `wait` the answer comes when it has ended, or when the time is over; at
-    once where others wait."""
-    run, until = row_of(Run, run_id), time.monotonic() + given.wait
-    if given.wait and _WAITING.acquire(blocking=False):
-        try:
-            while run.state in ACTIVE and time.monotonic() < until:
-                time.sleep(_LOOK_S)
-                run.refresh_from_db(fields=["state"])
-        finally:
-            _WAITING.release()
-    if run.is_ab:
-        lines = pairs.headlines(pairs.read(run)[0])
-        verdicts = {pairs.verdict_of(line) for line in lines}
-    else:
-        lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
-        verdicts = {VERDICTS[code] for code in codes if code is not None}
-    return {
-        "state": run.state,
-        "verdict": None if run.state in ACTIVE else next(filter(verdicts.__contains__, _WORST_FIRST), None),
-        "pairs": max((line.count for line in lines), default=0),
-        "verdicts": pairs.ANSWER.rows(lines),
-    }
 
 
 _COUNTS: dict[str, Any] = {one.name: (int, ...) for one in fields(Deletion)}

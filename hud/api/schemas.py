@@ -136,6 +136,7 @@ class StrictParser(Parser):
 _FORMER_MODULES = {  # of calls that moved: programs made from the document use its operation ids
     "get_attribution": "attribution",
     "get_compare": "compare",
+    "get_result": "runs",
     "get_audit": "audit",
     **dict.fromkeys(("get_streams", "put_stream"), "streams"),
     **dict.fromkeys(("get_annotations", "post_annotation", "delete_annotation"), "notes"),
@@ -156,7 +157,8 @@ class Api(NinjaAPI):
         schema["components"]["schemas"] |= _RECORDS
         # a route of Django as OpenAPI writes it: `runs/<int:id>` is `/api/v1/runs/{id}`
         names = {
-            "/api/v1/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(url.pattern)): f"api:{url.name}"  # type: ignore[union-attr]
+            "/api/v1/"
+            + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(url.pattern)): f"{self.urls_namespace}:{url.name}"  # type: ignore[union-attr]
             for url in reversed(self.urls[0])
         }
         for path, operations in schema["paths"].items():

@@ -240,6 +240,7 @@ def _delete_runs_and_uploads(
     imports.delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
+    IdempotencyKey.objects.filter(receipt__run__in=run_ids).delete()
     # what a crash leaves behind goes as an orphan (`hud.retention`)
     for name, run_id in product(("artifacts", "tasklogs"), run_ids):
         folder = settings.HUD_DATA / name / str(run_id)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from hud.accounts import audit
-from hud.accounts.keys import name_of
+from hud.accounts.keys import earlier_answer, name_of
 from hud.ingest.parse import RecordParser
 from hud.ingest.receipt import Receipt
 from hud.ingest.runs import Runs, keep_references
@@ -348,21 +348,16 @@ def keep_key(key: ApiKey, text: str, content: Content) -> None:
 
 
 def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
-    """Return the receipt this idempotency key got before. Hold the key until the transaction ends. Raise
-    TooManyRecords where it stands for an import job."""
-    lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
-    if fetch_tuples(lock, [text, key.pk]) != [(True,)]:
-        detail = "a request with this Idempotency-Key is still running; ask again"
-        raise Problem(409, detail, retry_after_s=1)
-    known = IdempotencyKey.objects.filter(key=key, text=text).first()
-    if known is None:
+    """Return the receipt this idempotency key got before, as `earlier_answer` does. Raise TooManyRecords
+    where it stands for an import job."""
+    answer = earlier_answer(key, text, content.request_key)
+    if answer is None:
         return None
-    elsewhere = Upload.objects.filter(pk=known.receipt.get("id")).exclude(stream=content.stream)
-    if known.content_key != content.request_key or elsewhere.exists():
-        raise Problem(422, "this Idempotency-Key was used for another upload")
-    if not known.receipt:
+    if Upload.objects.filter(pk=answer.get("id", 0)).exclude(stream=content.stream).exists():
+        raise Problem(422, "this Idempotency-Key was used for another stream")
+    if not answer:
         raise TooManyRecords("it became an import job")
-    receipt = Receipt.from_json(known.receipt)
+    receipt = Receipt.from_json(answer)
     receipt.replayed = True
     return receipt
 

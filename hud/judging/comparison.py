@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from django.db.models import QuerySet
 
@@ -25,11 +25,13 @@ from runner.schema.draws import (
     Draw,
     answer_of,
     choice_noise,
+    comparison_processes,
     detects_percent,
     draws_of,
     draws_to_decide,
     enough,
     is_candidate,
+    power,
     round_of,
 )
 from runner.schema.metrics import is_of_running, role_of
@@ -340,6 +342,26 @@ def noise_before(experiment: Experiment) -> ChoiceNoise:
     points = Point.objects.filter(series__experiment=experiment)
     clocks = (noise_of(points.filter(series__metric__name=name)) for name in RUN_TIMES)
     return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
+
+
+def power_before(run: Run) -> dict[str, Any]:
+    """Return how many `processes` a requested run starts for a task, of an A/B run its `pairs`, and of one at
+    equal choices the change that it confirms in 95 %, how often it confirms one of 3 %, and whether the noise
+    is assumed, as it is of several experiments. What is no such is None."""
+    asked = run.request
+    draws, rounds = asked.selection.get("draws"), asked.selection["repeats"]
+    pairs = (draws or rounds) if run.is_ab else None
+    if not draws:
+        unknown = dict.fromkeys(("detects_percent", "power", "noise_assumed"))
+        return {"processes": 2 if run.is_ab else 1, "pairs": pairs, **unknown}
+    noise = noise_before(asked.experiment) if asked.experiment else ChoiceNoise()
+    return {
+        "processes": comparison_processes(2, rounds) - comparison_processes(0),
+        "pairs": pairs,
+        "detects_percent": round(detects_percent(noise.noise, 2 * draws, rounds), 2),
+        "power": round(power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
+        "noise_assumed": noise.assumed,
+    }
 
 
 def planned_draws(series: Sequence[Series]) -> int:

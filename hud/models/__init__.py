@@ -33,15 +33,18 @@ from hud.models.regressions import (
     OverdueSuite,
     Regression,
     RegressionEvent,
+    RunEnd,
     SeriesState,
     Webhook,
     WebhookFormat,
 )
 from hud.models.runs import (
     ACTIVE,
+    RUN_CLASSES,
     TERMINAL,
     Artifact,
     Run,
+    RunClass,
     RunRequest,
     Schedule,
     ScheduleTrigger,

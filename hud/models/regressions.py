@@ -239,6 +239,13 @@ class Notice(NamedRow):
     created = models.DateTimeField(db_default=Now(), db_index=True)
 
 
+class RunEnd(NamedRow):
+    """A run that has ended, of which webhooks are to be told."""
+
+    run = models.OneToOneField(Run, models.CASCADE, related_name="+")
+    created = models.DateTimeField(db_default=Now())
+
+
 class Delivery(NamedRow):
     """A message for one webhook."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -61,6 +61,8 @@ class ScheduleTrigger(NamedRow):
 State = RunState  # the same word as Task.State, for runs
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
 ACTIVE = (State.QUEUED, State.RUNNING)
+RunClass: TypeAlias = Literal["person", "ci", "night"]  # who waits for a run; hosts serve them in this order
+RUN_CLASSES: tuple[RunClass, ...] = get_args(RunClass)
 _IDENTITY = ("stream", "source", "external_id", "host_name", "commit")  # of an uploaded run
 
 
@@ -150,7 +152,8 @@ class RunRequest(NamedRow):
     retry_of = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="retries")
     trigger = models.ForeignKey(ScheduleTrigger, models.SET_NULL, null=True, related_name="requests")
     requested_by = models.CharField(max_length=150, blank=True)
-    interactive = models.BooleanField(default=False)  # a person waits: goes ahead of scheduled runs
+    run_class = models.CharField(max_length=6, db_default="night", default="night")  # a RunClass
+    pull_request = models.PositiveIntegerField(null=True)  # whose commit it measures
 
 
 class Task(NamedRow):

@@ -1,4 +1,5 @@
-"""Notices become messages: one for each cause and change of state, in the words of each format.
+"""Notices become messages: one for each cause and change of state, and each run that ended, in the words of
+each format.
 
 A message is kept as data; its text is made when it is sent. Notices wait until the judge has nothing left to
 judge, so that what one cause moved is one message, but never longer than two minutes.
@@ -15,6 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from hud.judging.backlog import overdue_suites
+from hud.judging.compare.ab_runs import result_of
 from hud.judging.regressions.groups import Group, group
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import (
@@ -23,6 +25,8 @@ from hud.models import (
     OverdueSuite,
     Point,
     Regression,
+    Run,
+    RunEnd,
     Series,
     UnjudgedRun,
     Webhook,
@@ -31,8 +35,9 @@ from hud.models import (
 from hud.notifications.sending import sign
 from hud.tables.table import DataTable, under
 
-OVERDUE, TEST = "overdue", "test"  # events that are no states
-EVENTS = (*(state.value for state in RegressionState if state != RegressionState.SUSPECT), OVERDUE)
+OVERDUE, RUN_ENDED, TEST = "overdue", "run.ended", "test"  # events that are no states of a regression
+_STATES = tuple(state.value for state in RegressionState if state != RegressionState.SUSPECT)
+EVENTS = (*_STATES, OVERDUE, RUN_ENDED)
 _LONGEST_WAIT = timedelta(minutes=2)
 _MOST_NOTICES = 2000  # at once
 _LISTED = 20  # regressions or suites that a message names
@@ -51,12 +56,15 @@ def queue_messages() -> int:
             .select_related(*(f"regression__{name}" for name in ("first_run", "last_good_run", "latest_run")))
             .order_by("pk")[:_MOST_NOTICES]
         )
-        if not notices:
+        ended = list(RunEnd.objects.select_for_update(skip_locked=True).order_by("pk")[:_MOST_NOTICES])
+        if not (notices or ended):
             return 0
         is_judging = UnjudgedRun.objects.exists() or Series.objects.filter(touched_at__isnull=False).exists()
-        if is_judging and timezone.now() - notices[0].created <= _LONGEST_WAIT:
+        oldest = min([row.created for row in notices] + [row.created for row in ended])
+        if is_judging and timezone.now() - oldest <= _LONGEST_WAIT:
             return 0
-        Notice.objects.filter(pk__in=[notice.pk for notice in notices]).delete()
+        for outbox, rows in ((Notice, notices), (RunEnd, ended)):
+            outbox._default_manager.filter(pk__in=[row.pk for row in rows]).delete()
         webhooks = list(Webhook.objects.filter(active=True))
         now = timezone.now()
         deliveries: list[Delivery] = []
@@ -69,6 +77,10 @@ def queue_messages() -> int:
             for cause in group([notice.regression for notice in same.values()]) if webhooks else ():
                 data = _regression_data(state, cause, [same[one.pk] for one in cause.members])
                 deliveries += _deliveries(webhooks, state, data)
+        listeners = [webhook for webhook in webhooks if RUN_ENDED in webhook.events]
+        runs = Run.objects.filter(pk__in=[end.run_id for end in ended] if listeners else [])
+        for run in runs.select_related("request", "stream").order_by("finished"):
+            deliveries += _deliveries(listeners, RUN_ENDED, _run_data(run))
         Delivery.objects.bulk_create(deliveries)
     return len(deliveries)
 
@@ -98,6 +110,11 @@ def _deliveries(webhooks: Iterable[Webhook], event: str, data: dict[str, Any]) -
         for webhook in webhooks
         if event in webhook.events
     ]
+
+
+def _run_data(run: Run) -> dict[str, Any]:
+    url = f"{settings.HUD_PUBLIC_URL}/runs/{run.pk}/"
+    return {**_OF_RUN.row(run), **result_of(run), "url": url}
 
 
 def _regression_data(state: str, group: Group, notices: Sequence[Notice]) -> dict[str, Any]:
@@ -147,6 +164,11 @@ _COLUMNS = DataTable(
     url=_url,
 )
 
+_OF_RUN = DataTable[Run](
+    """id=pk title reason stream=stream.name branch commit pull_request=request_or_empty.pull_request
+    requested_by=request_or_empty.requested_by"""
+)
+
 
 # ---- the texts: for Slack, and as a comment on GitHub; Standard Webhooks carry the data itself
 
@@ -161,7 +183,7 @@ def request_of(delivery: Delivery, now: datetime) -> tuple[bytes, dict[str, str]
     if webhook.format == WebhookFormat.GITHUB:
         headers |= {"Authorization": f"Bearer {webhook.secret}", "Accept": "application/vnd.github+json"}
         return _json({"body": markdown(delivery.event, delivery.data)}), headers
-    kind = delivery.event if delivery.event in {OVERDUE, TEST} else f"regression.{delivery.event}"
+    kind = f"regression.{delivery.event}" if delivery.event in _STATES else delivery.event
     # the time of the event, and in the header that of the attempt
     said = {"type": kind, "timestamp": delivery.created.astimezone(UTC).isoformat()}
     body, message_id = _json({**said, "data": delivery.data}), f"msg_{delivery.message_id.hex}"
@@ -186,6 +208,9 @@ def headline(event: str, data: dict[str, Any]) -> str:
     """Return the message in one sentence."""
     if event == TEST:
         return "Compiler HUD: this webhook works"
+    if event == RUN_ENDED:
+        found = f", {data['verdict']}" if data["verdict"] else ""
+        return f"Run {data['id']} of {data['stream']} {data['state']}{found}: {data['title']}"
     if event == OVERDUE:
         return f"{data['total']} suite{'s' * (data['total'] != 1)} without results for 36 hours"
     rows = data["regressions"]
@@ -202,6 +227,11 @@ def headline(event: str, data: dict[str, Any]) -> str:
 def _lines(event: str, data: dict[str, Any], link: str, quoted: Callable[[str], str]) -> Sequence[str]:
     if event == TEST:
         return []
+    if event == RUN_ENDED:
+        where = " ".join(filter(None, (data["branch"], data["commit"][:_COMMIT])))
+        texts = [quoted(text) for text in (where, data["reason"]) if text]
+        has_address = data["url"].startswith("http")
+        return [link.format(text=f"run {data['id']}", url=data["url"]), *texts] if has_address else texts
     if event == OVERDUE:
         rows = [
             f"{quoted(one.get('stream', ''))} {quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, "

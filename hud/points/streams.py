@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Point, Run, Stream
+from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, SidePoint, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
 from hud.sql import fetch_models, fetch_named, fetch_tuples, int_array
+from hud.tables.table import DataTable
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
@@ -20,6 +22,56 @@ _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
 _RECENT_NIGHTS = 30  # in which a default subject was measured
 # Of a stream `one`. A range, as PostgreSQL reads all series to find an equal id that none has.
 _HAS_SERIES = "EXISTS (SELECT FROM hud_series WHERE stream_id BETWEEN one.id AND one.id)"
+
+COLUMNS = DataTable(
+    """name:str=stream.name title:str=stream.title owner:str=stream.owner?.username
+    reference:str=stream.reference?.name front:bool=is_front archived:bool aliases=stream.aliases
+    created:datetime=stream.created newest:datetime|None experiments:int series:int runs:int
+    newest_night=night?.side newest_night_time newest_night_complete""",
+    archived=lambda line: line.stream.archived is not None,
+    newest_night_time=lambda line: line.night and line.night.time,
+    newest_night_complete=lambda line: line.night and line.night.complete,
+)
+
+
+@dataclass(frozen=True)
+class StreamLine:
+    """A stream, with its counts and its nights, oldest first, and the newest one with results."""
+
+    stream: Stream
+    newest: datetime | None
+    runs: int
+    experiments: int
+    series: int
+    nights: Sequence[Night]
+    night: Night | None
+    is_front: bool  # chosen, or by default
+
+
+def read() -> list[StreamLine]:
+    """Return all streams, those with the newest results first and archived ones last: 2 statements, those
+    that find the front stream, and 2 for each stream with runs."""
+    points, side_points = (kind.objects.filter(run=OuterRef("pk")) for kind in (Point, SidePoint))
+    measured = Run.objects.filter(Exists(points) | Exists(side_points))
+    newest = measured.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
+    found = Stream.objects.select_related("owner", "key", "reference").annotate(
+        newest=Subquery(newest), count=Count("runs"), is_archived=Q(archived__isnull=False)
+    )
+    counted = Series.objects.values_list("stream").annotate(
+        experiments=Count("experiment", distinct=True), series=Count("pk")
+    )
+    of_series = {stream: counts for stream, *counts in counted.order_by()}
+    front_stream = front()
+    lines = []
+    for one in found.order_by("is_archived", F("newest").desc(nulls_last=True), "name"):
+        experiments, series = of_series.get(one.pk, (0, 0))
+        of_one = nights.read(one) if one.count else []
+        ids = [pk for night in of_one for pk in night.runs]
+        with_results = set(measured.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
+        night = next((each for each in reversed(of_one) if not with_results.isdisjoint(each.runs)), None)
+        is_front = one == front_stream
+        lines.append(StreamLine(one, one.newest, one.count, experiments, series, of_one, night, is_front))
+    return lines
 
 
 def with_results() -> list[Any]:

@@ -1,29 +1,48 @@
 """Runs, their tasks and artifacts, as pages and API list them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.models import ACTIVE, Accelerator, Artifact, Host, Run, RunRequest, Stream, Task, Upload
-from hud.runs.branches import branch_or_default, other_branch
+from hud.models import ACTIVE, Accelerator, Artifact, Host, Point, Run, RunRequest, Series, SidePoint, Stream
+from hud.models.keys import Upload
+from hud.models.runs import Task
+from hud.runs.branches import branch_or_default, other_branch, stored_names
+from hud.runs.streams import named
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
 
 COLUMNS = DataTable["RunLine"]("""
-    run=run.pk state=run.state reason=run.reason title host arch=asked.arch source=run.source
-    commit=run.commit branch filename=run.upload?.filename external_id=run.external_id done total
-    created=run.created started=run.started finished=run.finished requested_by=asked.requested_by
-    retry_of=asked.retry_of_id upload=run.upload_id seconds regressed=run.regressed stream=run.stream.name
+    run:int=run.pk state:str=run.state reason:str=run.reason title:str host:str arch:str=asked.arch
+    source:str=run.source commit:str=run.commit branch:str filename:str=run.upload?.filename
+    external_id:str|None=run.external_id done:int total:int created=run.created
+    started=run.started finished=run.finished
+    requested_by:str=asked.requested_by retry_of:int|None=asked.retry_of_id
+    pull_request:int|None=asked.pull_request upload:int|None=run.upload_id
+    seconds:float|None regressed:int=run.regressed stream:str=run.stream.name
 """)
 ARTIFACT = DataTable["ArtifactLine"](
     """id:int=artifact.pk task:int=task.task.position name:str=task.name process:int=task.task.repeat
     kind:str=artifact.kind size_bytes:int=artifact.size_bytes sha256:str=artifact.sha256 url:str""",
     url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
 )
+
+# Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
+# default branch; a pull request is any other branch.
+KINDS = {
+    "night": "night",
+    "person": "person's",
+    "pull_request": "pull request",
+    "rerun": "on a host",
+    "upload": "upload",
+}
+_RANGE = ".."
 
 
 class OfRun:
@@ -90,6 +109,93 @@ class RunLine(OfRun):
 def read(ids: Sequence[int]) -> list[RunLine]:
     """Return these runs, the newest first, in 2 statements, 3 with a run on a host."""
     return _lines("WHERE one.id = ANY(%(ids)s::int[]) ORDER BY one.id DESC", {"ids": int_array(ids)})
+
+
+def matching(criteria: Mapping[str, Any]) -> tuple[QuerySet[Run], list[str]]:
+    """Return the runs that meet all of these criteria, and the commits of a range that no run has.
+
+    They are `state`, `stream`, `kind`, `branch`, `suite`, `arch`, `source`; `commit`, the beginning of one or
+    a range; `host`, a part of its name; the words `q`, and the days `since` and `until`. '' and None are any.
+    """
+    runs = Run.objects.alias(first_series=_series("series_id"), last_series=_series("-series_id"))
+    unknown = list[str]()
+    for name, value in criteria.items():
+        if value and name == "commit":
+            within, unknown = _of_commits(value)
+            runs = runs.filter(within)
+        elif value:
+            runs = runs.filter(_CRITERIA[name](value))
+    return runs, unknown
+
+
+def _of_kind(kind: str) -> Q:
+    default = Q(branch__in=stored_names())
+    return {
+        "night": default & (Q(request__trigger__isnull=False) | Q(upload__isnull=False) & ~Q(commit="")),
+        "person": Q(request__run_class="person"),
+        "pull_request": ~default,
+        "rerun": Q(upload__isnull=True),
+        "upload": Q(upload__isnull=False),
+    }[kind]
+
+
+def _with_series(**experiment: str) -> Q:
+    """Return the condition that the first or last series of a run is of such an experiment. A run of three
+    suites is found by two of them: looking through all of its rows would read the whole store for a suite
+    that is rare."""
+    fields = {f"experiment__{name}": value for name, value in experiment.items()}
+    series = Series.objects.filter(**fields).values("pk")
+    return Q(first_series__in=series) | Q(last_series__in=series)
+
+
+def _series(order: str) -> Coalesce:
+    first = (
+        Subquery(model._default_manager.filter(run=OuterRef("pk")).order_by(order).values("series_id")[:1])
+        for model in (Point, SidePoint)
+    )
+    return Coalesce(*first)
+
+
+def _of_words(text: str) -> Q:
+    condition = Q()
+    for word in text.split()[:8]:
+        in_names = Q(title__icontains=word) | Q(upload__filename__icontains=word)
+        condition &= in_names | Q(commit__startswith=word) | Q(source=word)
+    return condition
+
+
+def _of_commits(text: str) -> tuple[Q, list[str]]:
+    """Return the condition of a commit or of a range, and which commits no run has."""
+    old, dots, new = text.partition(_RANGE)
+    if not dots:
+        return Q(commit__startswith=text), []
+    ends = {
+        commit: Run.objects.filter(commit__startswith=commit).aggregate(
+            first=Min("order_time"), last=Max("order_time")
+        )
+        for commit in (old, new.lstrip("."))
+        if commit
+    }
+    unknown = [commit for commit, end in ends.items() if end["first"] is None]
+    if unknown or len(ends) < 2:
+        return Q(pk__in=[]), unknown
+    times = [time for end in ends.values() for time in end.values()]
+    return Q(order_time__gte=min(times), order_time__lte=max(times)) & ~Q(commit=""), []
+
+
+_CRITERIA: dict[str, Callable[[Any], Q]] = {
+    "q": _of_words,
+    "state": lambda state: Q(state=state),
+    "stream": lambda name: Q(stream__in=named(name)),
+    "kind": _of_kind,
+    "branch": lambda branch: Q(branch__in=stored_names(branch)),
+    "suite": lambda suite: Q(request__selection__suite=suite) | _with_series(suite=suite),
+    "arch": lambda arch: Q(request__arch=arch) | _with_series(arch=arch),
+    "source": lambda source: Q(source=source),
+    "host": lambda name: Q(request__host__name__icontains=name) | Q(host_name__icontains=name),
+    "since": lambda day: Q(created__date__gte=day),
+    "until": lambda day: Q(created__date__lte=day),
+}
 
 
 def latest(stream: Stream, limit: int) -> list[RunLine]:

@@ -22,7 +22,7 @@ from rq.serializers import JSONSerializer
 
 from hud.hosts import queues, redis_users
 from hud.hosts.registration import unavailable_suites
-from hud.models import Accelerator, Host, Run, Task
+from hud.models import RUN_CLASSES, Accelerator, Host, Run, Task
 from hud.sql import execute, fetch_tuples
 from runner.schema.protocol import FUNCTION, sign
 from runner.schema.suite import TaskSpec, suite_of
@@ -56,8 +56,8 @@ OPEN = """
 """
 # Its host sent a heartbeat within the last `lost` seconds.
 HEARD = "(h.last_beat > clock_timestamp() - %(lost)s * interval '1 s')"
-# Runs that a person waits for go first; then first come, first served.
-ORDER = "NOT q.interactive, r.created, r.id"
+# Runs that a person waits for go first, scheduled ones last; then first come, first served.
+ORDER = f"array_position('{{{','.join(RUN_CLASSES)}}}', q.run_class::text), r.created, r.id"
 _TTL_S = 120  # a job that no host has taken by then is stale; `manage.py tick` rings again
 _LOOK_BACK = 5000  # tasks of the stream
 _KIND = "spec - '{compilation,timeout_s}'::text[]"  # of a task: what it measures

@@ -14,7 +14,7 @@ from django.db.models import Count, OuterRef, Subquery
 from django.utils import timezone
 
 from hud.hosts.registration import state_of, visible_accelerators
-from hud.models import ACTIVE, Accelerator, Run, State, Task
+from hud.models import ACTIVE, RUN_CLASSES, Accelerator, Run, RunClass, State, Task
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.sql import fetch, fetch_tuples
@@ -87,7 +87,7 @@ class QueueLine:
     run: int
     title: str
     state: str
-    watched: bool  # a person waits for it
+    run_class: RunClass
     created: datetime
     requested_by: str
     host: str  # that was asked for; '' any
@@ -104,13 +104,18 @@ class QueueLine:
     starts_in_s: float | None = None  # None where it works already, or where nobody can say
 
     @property
+    def watched(self) -> bool:
+        """Return whether a person waits for it."""
+        return self.run_class == "person"
+
+    @property
     def queued(self) -> bool:
         return self.state == "queued"
 
     @property
-    def order(self) -> tuple[bool, datetime, int]:
+    def order(self) -> tuple[int, datetime, int]:
         """Return the sort key that `matching.ORDER` uses."""
-        return not self.watched, self.created, self.run
+        return RUN_CLASSES.index(self.run_class), self.created, self.run
 
     @property
     def wants(self) -> str:
@@ -177,7 +182,7 @@ def _lines() -> list[QueueLine]:
     return fetch(
         QueueLine,
         f"""
-        SELECT r.id run, r.title, r.state, q.interactive watched, r.created, q.requested_by,
+        SELECT r.id run, r.title, r.state, q.run_class, r.created, q.requested_by,
             coalesce(wanted.name, '') host, q.arch, q.device, q.labels::json, r.interpreter,
             r.base_interpreter, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
             coalesce(places.usable, '{{}}') usable

@@ -23,6 +23,7 @@ from hud.models import (
     Kernel,
     Point,
     Run,
+    RunClass,
     RunRequest,
     ScheduleTrigger,
     Series,
@@ -40,6 +41,7 @@ from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
 from runner.suites import SUITES
+from runner.suites.request import tasks_of_preset
 
 MAX_REPEATS = 20
 MAX_TASKS = 1500
@@ -65,7 +67,9 @@ class RunOptions:
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
     stream: Stream | None = None  # None: its schedule's, or that of what it repeats
-    interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
+    run_class: RunClass = "person"
+    commit: str = ""  # that it measures; '': of its torch
+    pull_request: int | None = None
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
 
@@ -114,12 +118,17 @@ def request_explanation(failed: Run, series: Series, who: str) -> Run:
     return request_rerun(experiment, RunOptions(resources, who, retry_of=failed), knobs=knobs)
 
 
-def request_suite(selection: Selection, options: RunOptions) -> Run:
-    """Request a run of a suite or part of it, by default on the host's device. Raise BadRequest."""
+def request_suite(selection: Selection, options: RunOptions, *, preset: str = "") -> Run:
+    """Request a run of a suite or part of it, by default on the host's device; or what a preset measures but
+    for what is selected. Raise BadRequest."""
     device = selection.device or _device(options.resources, "cuda")
     cases = ", ".join(selection.cases) or "all cases"
-    specs = plan(replace(selection, device=device))
-    return request_run(specs, options, title=f"{selection.suite}: {cases}")
+    if preset:
+        filters = {name: getattr(selection, name) for name in ("cases", "modes", "dtypes", "backends")}
+        specs = tasks_of_preset(preset, device, suites=list(filter(None, [selection.suite])), **filters)
+    else:
+        specs = plan(replace(selection, device=device))
+    return request_run(specs, options, title=f"{preset or selection.suite}: {cases}")
 
 
 def _device(resources: ResourceRequest, default: str) -> str:
@@ -184,7 +193,8 @@ def request_run(
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
-            branch=options.branch,
+            branch=options.branch or (f"pull/{options.pull_request}" if options.pull_request else ""),
+            commit=options.commit,
             order_time=Now(),
             order_time_source="run",
         )
@@ -209,7 +219,8 @@ def request_run(
             retry_of=retry_of,
             trigger=options.trigger,
             requested_by=options.who[:150],
-            interactive=options.interactive,
+            run_class=options.run_class,
+            pull_request=options.pull_request,
         )
         Task.objects.bulk_create(
             Task(

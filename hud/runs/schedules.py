@@ -257,7 +257,7 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
                 ResourceRequest(device, host, labels=labels, interpreter=schedule.environment),
                 who=f"schedule {schedule.name}",
                 replication=Replication(schedule.compilations, schedule.repeats),
-                interactive=False,
+                run_class="night",
                 trigger=trigger,
             ),
         )

@@ -20,7 +20,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.models import ACTIVE, Accelerator, ApiKey, Audit, Host, Run, RunRequest, State, Task
+from hud.models import ACTIVE, Accelerator, ApiKey, Audit, Host, Run, RunEnd, RunRequest, State, Task
 from hud.problems import Problem
 from hud.runs import matching, states
 from hud.runs.requests import DEFAULT_INTERPRETER
@@ -140,6 +140,7 @@ def update_run_state(run_id: int) -> None:
         run.started = Now()
     else:
         run.finished = Now()
+        RunEnd.objects.create(run=run)
     if decisive is not None:
         reason = rows[decisive].reason
         if not reason and state == State.CANCELLED:  # the host that stopped it does not know who asked

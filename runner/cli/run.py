@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.cli import request, resume, tables, terminal
+from runner.cli import resume, tables, terminal
 from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import RunContext
 from runner.launch.launch import Event
@@ -20,7 +20,7 @@ from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, po
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
-from runner.suites import PRESETS, SUITES, file, suite_of
+from runner.suites import PRESETS, SUITES, file, request, suite_of
 from runner.system import interpreters, machine
 from runner.system.accelerators import accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of

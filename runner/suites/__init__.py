@@ -28,7 +28,7 @@ _KERNELS = ("layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu")
 _SKIPPED = r"gather|nll_loss|aten\.index|aten\.scatter_|masked_fill_\.Scalar|convolution"
 
 # Presets: the measurements that each outside system's own script makes without options, as options of
-# `runner run`. Names are fields of `runner.cli.request.Request`.
+# `runner run`.
 PRESETS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "torchdynamo": {
         "suites": ["torchbench", "huggingface", "timm"],

@@ -121,23 +121,29 @@ def test_every_caller_may_do_what_the_table_says_and_nothing_else(
     not, in turn, or `each`."""
     settings.HUD_PUBLIC_READ = public
     surprises, count = [], 0
-    asked: set[tuple[bool, str, str | None]] = set()
+    asked: set[tuple[bool, bool, str, str | None]] = set()
     clients = {caller.name: caller.client() for caller in callers}
     for address in addresses():
         name = resolve(address).view_name
-        needs, api = needs_of(name), name.startswith(("api:", "metrics"))
+        needs, api = needs_of(name), name.startswith(("api:", "host_api:", "metrics"))
         assert needs, f"{address} ({name}) stands in no row"
+        of_data = "data_format" in resolve(address).kwargs  # of a page, for people and keys
         for method in METHODS:
             need = needs.get(method)
             if public and need != "read":  # as where reading is not public
                 continue
             # a page takes no notice of keys, so one of them stands for all
-            asking = [one for one in callers if api or not one.secret or one.name == "key admin"]
-            kind = api, method, need
+            answers_keys = api or of_data
+            asking = [one for one in callers if answers_keys or not one.secret or one.name == "key admin"]
+            kind = api, of_data, method, need
             if need in {None, OPEN}:
                 asking = callers[:3] if each else one_of(callers, count)
             elif kind in asked and not each:
-                let = [one for one in asking if one.may(str(need), method, api=api, public=public)]
+                let = [
+                    one
+                    for one in asking
+                    if one.may(str(need), method, api=api or (of_data and bool(one.secret)), public=public)
+                ]
                 asking = one_of(let, count) + one_of([one for one in asking if one not in let], count)
             asked.add(kind)
             for caller in asking:
@@ -147,7 +153,8 @@ def test_every_caller_may_do_what_the_table_says_and_nothing_else(
                 if need is None:
                     as_said = answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED
                 else:
-                    may = caller.may(need, method, api=api, public=public)
+                    by_key = api or (of_data and bool(caller.secret))
+                    may = caller.may(need, method, api=by_key, public=public)
                     # Django may refuse a page of its own, for want of a permission
                     as_said = let_in(answer) == may or (may and need == STAFF)
                 if not as_said or (answer.status_code >= 500 and need != QUEUES):

@@ -24,7 +24,7 @@ from schemathesis.core.result import Ok
 
 from hud.accounts.keys import create_key
 from hud.accounts.roles import SCOPES
-from hud.api import api
+from hud.api import api, host_api
 from hud.ingest import ingest
 from hud.models import Experiment
 from runner.formats.parameters import Parameters
@@ -95,7 +95,8 @@ def test_every_answer_is_documented(
     hud_process: Hud, redis_server: RedisServer, subtests: pytest.Subtests, requests: int
 ) -> None:
     hud_process.start(HUD_UPLOADS_PER_MINUTE="1e9", HUD_RUNS_PER_MINUTE="1e9")
-    schema = schemathesis.openapi.from_url(f"{hud_process.url}/api/v1/openapi.json")
+    documents = [f"{hud_process.url}/api/v1/{name}openapi.json" for name in ("", "hosts/")]
+    schemas = [schemathesis.openapi.from_url(document) for document in documents]
     world = make_world()
     made = 0
 
@@ -110,7 +111,7 @@ def test_every_answer_is_documented(
         if response.status_code != 431:  # waitress's own word for an address that is too long
             case.validate_response(response, checks=CHECKS)
 
-    for found in schema.get_all_operations():
+    for found in (one for schema in schemas for one in schema.get_all_operations()):
         assert isinstance(found, Ok), found
         operation = found.ok()
         takes_something = any(True for _ in operation.iter_parameters()) or bool(operation.body)
@@ -135,7 +136,7 @@ def _repeatedly(times: int) -> settings:
 
 def _calls() -> list[tuple[str, str]]:
     """Method and path of every call, with something in the place of ids."""
-    paths = api.get_openapi_schema()["paths"]
+    paths = api.get_openapi_schema()["paths"] | host_api.get_openapi_schema()["paths"]
     values = {
         "uid": NOWHERE,
         "run_id": "1",

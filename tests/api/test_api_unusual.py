@@ -104,8 +104,8 @@ def test_repeated_parameters_are_refused(client: Client, key: str) -> None:
 def test_a_run_is_not_requested_with_a_parameter_that_is_not_known(
     client: Client, key: str, cpu_host: Host
 ) -> None:
-    problem = assert_problem(start(client, key, {"suite": "micro"}, "?dry_run=1"), 422)
-    assert [error["pointer"] for error in problem["errors"]] == ["?dry_run"]
+    problem = assert_problem(start(client, key, {"suite": "micro"}, "?dryrun=1"), 422)
+    assert [error["pointer"] for error in problem["errors"]] == ["?dryrun"]
     assert not Run.objects.exists()
     assert start(client, key, {"suite": "micro"}).status_code == 201
 

@@ -15,14 +15,15 @@ import pytest
 
 from hud.judging.pairs import judge_pairs
 from runner.__main__ import _parser, main
-from runner.cli import request, tables, terminal
 from runner.cli import run as run_command
+from runner.cli import tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
 from runner.launch.pairs import Job
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
+from runner.suites import request
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Interpreter

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from runner.__main__ import _parser, main
-from runner.cli.request import tasks
 from runner.schema.suite import TaskSpec
 from runner.suites import PRESETS
 from runner.suites.operators.inputs import recorded
+from runner.suites.request import tasks
 from runner.system import interpreters, machine
 
 # Upstream's documents, as constants of its scripts.

@@ -10,8 +10,8 @@ import pytest
 
 from hud.ingest import deliveries, ingest
 from hud.judging import compilations as counting
+from hud.judging.compare import ab_runs
 from hud.models import Compilation, Kernel, Measurement, Run, SidePoint
-from hud.pages.run import pairs
 from hud.points import write
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled
@@ -79,7 +79,7 @@ def test_an_uploaded_comparison_keeps_its_draws_and_is_exported_with_them() -> N
     compared = SidePoint.objects.filter(series__metric__name="device_latency_ms").order_by("side")
     assert [(point.processes, point.value) for point in compared] == [(2, 1.5), (2, pytest.approx(1.6))]
     run = Run.objects.get()
-    lines = [line for line in pairs.read(run)[0] if line.metric.name == "device_latency_ms"]
+    lines = [line for line in ab_runs.read(run)[0] if line.metric.name == "device_latency_ms"]
     assert [(line.base, line.head) for line in lines] == [([1.0, 2.0], [1.1, 2.1])]
     body = exported()
     assert ingest(body, Parameters()).stored == 0

@@ -187,7 +187,7 @@ def _asked_run() -> Run:
         "retry_of": create_run(),
         "trigger": ScheduleTrigger.objects.create(schedule=schedule, due=timezone.now()),
         "requested_by": "olga",
-        "interactive": True,
+        "run_class": "person",
     }
     create_run(upload=create_upload())
     return create_run(interpreter="2.13", base_interpreter="2.13", host_name="gpu-1", **asked)

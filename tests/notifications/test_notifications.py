@@ -27,6 +27,8 @@ from hud.notifications import sending, webhooks
 from hud.notifications.messages import EVENTS, queue_overdue
 from hud.notifications.sending import CannotSend
 from hud.notifications.webhooks import BACKOFF_S, deliver
+from hud.runs.tasks import cancel
+from tests.support.claims import attach, claim, end, request
 from tests.support.factories import (
     create_experiment,
     create_measurement,
@@ -372,3 +374,49 @@ def test_what_had_results_and_has_none_for_36_hours_is_overdue_once(receiver: Re
     assert (queue_overdue(now), queue_overdue(now)) == (1, 0)
     deliver()
     assert receiver.texts("type") == ["overdue"]
+
+
+def test_a_webhook_is_told_of_a_runs_end_once(receiver: Receiver) -> None:
+    webhook(receiver)
+    host = attach("plain")
+    run = request(commit="abc1234", pull_request=7)
+    task = claim(host)
+    assert deliver() == 0, "it runs"
+    create_verdict(create_measurement(run=run), "regressed", level=2500, change=-0.2)
+    end(task, host, "crashed", reason="out of registers")
+    end(task, host, "crashed", reason="out of registers")
+    assert deliver() == 1
+    assert deliver() == 0
+    (_headers, body), run = receiver.got[0], Run.objects.get(pk=run.pk)
+    said = json.loads(body)
+    assert said["type"] == "run.ended"
+    known = {"id": run.pk, "state": run.state, "verdict": "regressed", "commit": "abc1234", "pull_request": 7}
+    known |= {"url": f"https://hud.example.org/runs/{run.pk}/", "branch": "pull/7", "requested_by": "me"}
+    assert known.items() <= said["data"].items()
+    assert "out of registers" in said["data"]["reason"]
+    cancel(run=request(), who="olga")
+    deliver()
+    assert [one["state"] for one in receiver.texts("data")[1:]] == ["cancelled"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("kind", ["slack", "github"])
+def test_the_text_of_a_runs_end_makes_no_line_of_its_own(receiver: Receiver, kind: str) -> None:
+    webhook(receiver, kind, secret="token" if kind == "github" else "")
+    attach("plain")
+    cancel(run=request(branch="a\n@team *bold*"), who="olga")
+    deliver()
+    (text,) = receiver.texts("text" if kind == "slack" else "body")
+    assert "cancelled" in text
+    assert "*bold*" not in text
+    assert not [line for line in text.splitlines() if line.startswith("@team")]
+    assert kind == "slack" or "@team" not in text
+
+
+def test_a_webhook_that_did_not_ask_hears_of_no_run(receiver: Receiver) -> None:
+    webhook(receiver)
+    Webhook.objects.update(events=["open"])
+    attach("plain")
+    cancel(run=request(), who="olga")
+    assert deliver() == 0
+    Webhook.objects.update(events=list(EVENTS))
+    assert deliver() == 0, "what ended before is old news"

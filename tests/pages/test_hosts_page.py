@@ -202,9 +202,9 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
         started=now - timedelta(seconds=90),
         finished=now,
     )
-    nightly = request(interactive=False)
-    second = request(interactive=False)
-    rerun = request(interactive=True)
+    nightly = request(run_class="night")
+    second = request(run_class="night")
+    rerun = request(run_class="person")
     lines = {line.run: line for line in queue.read().lines}
     assert list(lines) == [rerun.pk, nightly.pk, second.pk]
     assert [line.position for line in lines.values()] == [1, 2, 3]

@@ -16,8 +16,9 @@ from hud.accounts.keys import create_key
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
+from hud.judging.compare import ab_runs
 from hud.models import Accelerator, Experiment, Measurement, Point, Run, RunRequest, Task
-from hud.pages.run import pairs, query
+from hud.pages.run import query
 from hud.pages.run.results import ResultFilters
 from hud.points import read as points
 from hud.runs import tasks
@@ -306,14 +307,14 @@ def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
     assert (receipt.stored, len(receipt.run_ids)) == (10, 1)
     run = Run.objects.get(pk=receipt.run_ids[0])
     assert run.is_ab
-    (line,) = pairs.read(run)[0]
+    (line,) = ab_runs.read(run)[0]
     assert (line.word, line.count) == ("dismissed", 5)
     exported = b"".join(export("v3", {}))
     Run.objects.all().delete()
     again = ingest(exported, Parameters())
     run = Run.objects.get(pk=again.run_ids[0])
     assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
-    assert pairs.METRIC.rows(pairs.read(run)[0]) == [pairs.METRIC.row(line)]
+    assert ab_runs.METRIC.rows(ab_runs.read(run)[0]) == [ab_runs.METRIC.row(line)]
 
 
 @pytest.mark.django_db
@@ -462,7 +463,7 @@ def test_before_the_first_draw_a_comparison_at_equal_choices_counts_draws(client
     Run.objects.filter(pk=run.pk).update(state="running", finished=None)
     for metric in ("memory_bandwidth(GB/s)", "cold_compile_s"):
         create_measurement(experiment_of_pairs(), metric=metric, value=2.0, run=run, side=0, repeat=0)
-    lines = {line.metric.name: line for line in pairs.read(Run.objects.get(pk=run.pk))[0]}
+    lines = {line.metric.name: line for line in ab_runs.read(Run.objects.get(pk=run.pk))[0]}
     assert lines["memory_bandwidth(GB/s)"].code is not None
     assert lines["cold_compile_s"].code is None
 

@@ -58,7 +58,7 @@ def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings:
             upload=create_upload(),
         )
         create_measurement(create_experiment(suite="timm" if day % 2 else "micro"), run=run)
-    create_run(title="asked", interactive=True)
+    create_run(title="asked", run_class="person")
 
     def found(query: str) -> list[str]:
         return [one["commit"][:4] for one in client.get(f"/runs.json?{query}").json()["items"]]

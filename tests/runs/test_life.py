@@ -53,7 +53,7 @@ class Database:
     def request(self, count: int, watched: bool, labels: dict[str, str]) -> None:
         run = requests.request_run(
             plan(Selection("micro", cases=CASES[:count], device="cpu")),
-            options(device="cpu", labels=labels, interactive=watched),
+            options(device="cpu", labels=labels, run_class="person" if watched else "night"),
             title="t",
         )
         self.runs.append(run.pk)

@@ -153,7 +153,7 @@ def test_the_queue_position_counts_runs_for_the_same_accelerators() -> None:
     first = request(labels={"gpu": "a100"})
     second = request(labels={"gpu": "h200"})
     third = request()
-    watched = request(labels={"gpu": "h200"}, interactive=True)
+    watched = request(labels={"gpu": "h200"}, run_class="person")
     assert [position(run) for run in (first, second, third, watched)] == [1, 2, 4, 1]
 
 
@@ -168,7 +168,7 @@ def test_a_queued_run_has_an_estimated_start() -> None:
     assert starts_in_s(second) == 70.0, "140 s of work for two accelerators"
     on_a100 = request(labels={"gpu": "a100"})
     assert starts_in_s(on_a100) == 240.0, "one accelerator, and everything ahead may use it"
-    watched = request(interactive=True)
+    watched = request(run_class="person")
     assert starts_in_s(watched) == 0.0
     tasks.cancel(run=watched, who="me")
     assert claimed(one) == first.pk
@@ -179,7 +179,7 @@ def test_a_queued_run_has_an_estimated_start() -> None:
     assert ahead_s == pytest.approx((40 + 40) / 2, abs=5)
     registration.control("drain", host=Host.objects.get(name="two"), who="t")
     assert starts_in_s(second) == pytest.approx(40 + 40, abs=10), "one accelerator is left"
-    request(("gemv",), interactive=True)
+    request(("gemv",), run_class="person")
     assert starts_in_s(second) is None, "nobody knows how long a gemv takes"
     Host.objects.update(drained=True)
     assert starts_in_s(second) is None, "nobody takes work"

@@ -114,7 +114,7 @@ def test_a_due_time_fires_once_for_many_ticks(accelerator: Accelerator) -> None:
     run = Run.objects.get()
     assert run.request.trigger
     assert run.request.trigger.due == NIGHT
-    assert (run.request.interactive, run.request.requested_by) == (False, "schedule nightly")
+    assert (run.request.run_class, run.request.requested_by) == ("night", "schedule nightly")
     assert run.tasks.count() == len(plan(Selection("micro", device="cpu")))
     assert Audit.objects.filter(action="run.request", who="schedule nightly").count() == 1
 

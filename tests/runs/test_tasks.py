@@ -89,7 +89,7 @@ def test_cancelling_a_queued_run_ends_it(accelerator: Accelerator) -> None:
 def test_an_interactive_run_goes_ahead_in_the_queue(accelerator: Accelerator) -> None:
     nightly = request(("layer_norm", "mlp_layer_norm_gelu"))
     running = claim(accelerator)
-    watched = request(interactive=True)
+    watched = request(run_class="person")
     later = request()
     nightly.refresh_from_db()
     positions = {line.run: line.position for line in queue.read().lines}

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import pytest
 
 from runner.__main__ import _parser
-from runner.cli.request import tasks
 from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.devices import ARCHES, arch_key, is_named, peaks
 from runner.schema.metrics import METRICS, Direction, Kind, Role, gpt_fast_target, metric_info, role_of
@@ -21,6 +20,7 @@ from runner.schema.tasks import Selection, plan
 from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES
 from runner.suites.operators.inputs import SHAPES, read_shapes
+from runner.suites.request import tasks
 
 GOOD = {
     "suite": "micro",

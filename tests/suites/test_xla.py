@@ -17,7 +17,7 @@ from django.test import Client
 from hud.models import Measurement, Stream
 from hud.pages.suite.view import matrix_of
 from runner.__main__ import _parser, main
-from runner.cli import request, tables
+from runner.cli import tables
 from runner.cli.output import Output
 from runner.formats.metric_values import VERIFIER_CODES
 from runner.formats.readers.xla import ON_XLA, XlaFiles
@@ -28,6 +28,7 @@ from runner.schema.records import MeasurementWarning
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
+from runner.suites import request
 from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
 from runner.suites.xla.run import NOT_ASKED, Verification

@@ -43,7 +43,7 @@ def attach(name: str, **labels: str) -> Accelerator:
 def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
     """A run of cases of `micro` on any host's processor."""
     specs = over.pop("specs", None) or plan(Selection("micro", cases=cases, device="cpu"))
-    return requests.request_run(specs, options(**{"device": "cpu", "interactive": False, **over}), title="t")
+    return requests.request_run(specs, options(**{"device": "cpu", "run_class": "night", **over}), title="t")
 
 
 def options(**given: Any) -> RunOptions:
@@ -53,7 +53,7 @@ def options(**given: Any) -> RunOptions:
         return {name: given.pop(name) for name in names if name in given}
 
     replication = Replication(**take("repeats", "compilations", "draws", "pairs", "caches"))
-    own = take("pinned", "candidate_options", "interactive")
+    own = take("pinned", "candidate_options", "run_class", "commit", "pull_request", "branch")
     resources = ResourceRequest(**{"device": "", **given})
     return RunOptions(resources, who="me", replication=replication, **own)
 

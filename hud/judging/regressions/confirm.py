@@ -134,7 +134,7 @@ def rerun_on(
         replication = Replication(draws=draws)
     else:
         replication = Replication(repeats=LEAST_PAIRS, caches="fresh")
-    options = RunOptions(resources, who, replication, interactive=False, stream=series[0].stream)
+    options = RunOptions(resources, who, replication, run_class="night", stream=series[0].stream)
     return request_rerun(series[0].experiment, options)
 
 

@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from hud.accounts import audit
 from hud.models import Metric, Series, SeriesState, Target, Threshold
 from hud.sql import execute
+from hud.tables.table import DataTable
 from runner.schema.metrics import is_known, metric_info, says_unit
 
 Rule = Target | Threshold | Metric
@@ -19,6 +20,13 @@ _FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)  # before every point
 _LOCK = 7_014_003
 _MOST = 1e300  # as of a measurement
 MOST_RELATIVE = 10.0
+COLUMNS: dict[type[Any], DataTable[Any]] = {  # of a rule in JSON, CSV and the API
+    Target: DataTable(
+        "id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"
+    ),
+    Threshold: DataTable("id=pk metric suite case backend arch relative minimum judged note"),
+    Metric: DataTable("id=pk metric=name unit direction"),
+}
 _SETTINGS: dict[type, tuple[str, ...]] = {
     Metric: ("unit", "direction"),
     Target: ("value", "fraction", "note"),

@@ -12,23 +12,15 @@ from django.shortcuts import redirect, render
 from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Flag, Preview, newest_series, preview
 from hud.judging.rules.thresholds import least_change
-from hud.judging.rules.write import InvalidRule, Rule, rules_of
+from hud.judging.rules.write import COLUMNS, InvalidRule, Rule, rules_of
 from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.pages import data
 from hud.points.targets import AppliedTarget, Targets
 from hud.sql import fetch_models
-from hud.tables.table import DataTable
 from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-COLUMNS: dict[type[Any], DataTable[Any]] = {  # of a rule in JSON, CSV and the API
-    Target: DataTable(
-        "id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"
-    ),
-    Threshold: DataTable("id=pk metric suite case backend arch relative minimum judged note"),
-    Metric: DataTable("id=pk metric=name unit direction"),
-}
 HEADER = """kind id metric suite case backend arch dtype size value share relative minimum judged unit
     direction note""".split()  # noqa: SIM905 - of all three
 

@@ -10,9 +10,10 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from hud.corrections.deletion import uploads_of
+from hud.judging.compare import ab_runs
 from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import ACTIVE, Point, Run, RunRequest, SidePoint, State, Stream, Task, Upload
-from hud.pages.run import pairs, results
+from hud.pages.run import results
 from hud.pages.run.results import ResultFilters, RunResults
 from hud.points.read import OF_EXPERIMENT
 from hud.runs.lines import ArtifactLine, OfRun, TaskLine, artifacts_of, tasks_of
@@ -99,7 +100,7 @@ class RunPage(OfRun):
     @property
     def headline_pairs(self) -> list[MetricComparison]:
         """Return the times that stand for an A/B run's first experiments."""
-        return pairs.headlines(self.pairs)[:SHOWN_PICTURES]
+        return ab_runs.headlines(self.pairs)[:SHOWN_PICTURES]
 
     @property
     def overdue(self) -> bool:
@@ -137,7 +138,7 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
     if run.is_ab:
-        page.pairs, page.kernels = pairs.read(run)
+        page.pairs, page.kernels = ab_runs.read(run)
     return page
 
 

@@ -14,11 +14,12 @@ from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
+from hud.judging.compare import ab_runs
 from hud.judging.compare.judged import REASONS
 from hud.models import Point, PointFields, Run, Series, SidePoint, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
-from hud.pages.run import pairs, query
+from hud.pages.run import query
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
 from hud.runs import lines, logs, tasks
@@ -235,10 +236,10 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
     name = f"run-{page.run.pk}"
-    compared = pairs.METRIC.rows(page.pairs)
+    compared = ab_runs.METRIC.rows(page.pairs)
     if data_format == "csv":
         if request.GET.get("table") == "pairs":
-            return data.answer(data_format, f"{name}-pairs", compared, pairs.METRIC.names)
+            return data.answer(data_format, f"{name}-pairs", compared, ab_runs.METRIC.names)
         return data.answer(data_format, name, page.to_rows(), query.HEADER)
     results = page.results
     line = lines.RunLine(page.run, page.progress.done, page.progress.total)
@@ -253,7 +254,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
         blind=page.blind,
         counts={kind: count.points for kind, count in results.counts.items()},
         waiting=page.waiting and asdict(page.waiting),
-        kernels=pairs.KERNELS.rows(page.kernels),
+        kernels=ab_runs.KERNELS.rows(page.kernels),
         artifacts=lines.ARTIFACT.rows(page.artifacts),
     )
 

@@ -2,78 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from hud.corrections.streams import StreamChanges, change, contents, delete, merge
-from hud.models import OPERATORS_OWN, Point, Run, Series, SidePoint, Stream
+from hud.models import OPERATORS_OWN, Stream
 from hud.pages import data
-from hud.points import nights
-from hud.points.nights import Night
-from hud.points.streams import front
+from hud.points.streams import COLUMNS, read
 from hud.problems import Problem
 from hud.runs import streams
-from hud.tables.table import DataTable
-
-COLUMNS = DataTable(
-    """name:str=stream.name title:str=stream.title owner:str=stream.owner?.username
-    reference:str=stream.reference?.name front:bool=is_front archived:bool aliases=stream.aliases
-    created:datetime=stream.created newest:datetime|None experiments:int series:int runs:int
-    newest_night=night?.side newest_night_time newest_night_complete""",
-    archived=lambda line: line.stream.archived is not None,
-    newest_night_time=lambda line: line.night and line.night.time,
-    newest_night_complete=lambda line: line.night and line.night.complete,
-)
-
-
-@dataclass(frozen=True)
-class StreamLine:
-    """A stream, with its counts and its nights, oldest first, and the newest one with results."""
-
-    stream: Stream
-    newest: datetime | None
-    runs: int
-    experiments: int
-    series: int
-    nights: Sequence[Night]
-    night: Night | None
-    is_front: bool  # chosen, or by default
-
-
-def read() -> list[StreamLine]:
-    """Return all streams, those with the newest results first and archived ones last: 2 statements, those
-    that find the front stream, and 2 for each stream with runs."""
-    points, side_points = (kind.objects.filter(run=OuterRef("pk")) for kind in (Point, SidePoint))
-    measured = Run.objects.filter(Exists(points) | Exists(side_points))
-    newest = measured.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
-    found = Stream.objects.select_related("owner", "key", "reference").annotate(
-        newest=Subquery(newest), count=Count("runs"), is_archived=Q(archived__isnull=False)
-    )
-    counted = Series.objects.values_list("stream").annotate(
-        experiments=Count("experiment", distinct=True), series=Count("pk")
-    )
-    of_series = {stream: counts for stream, *counts in counted.order_by()}
-    front_stream = front()
-    lines = []
-    for one in found.order_by("is_archived", F("newest").desc(nulls_last=True), "name"):
-        experiments, series = of_series.get(one.pk, (0, 0))
-        of_one = nights.read(one) if one.count else []
-        ids = [pk for night in of_one for pk in night.runs]
-        with_results = set(measured.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
-        night = next((each for each in reversed(of_one) if not with_results.isdisjoint(each.runs)), None)
-        is_front = one == front_stream
-        lines.append(StreamLine(one, one.newest, one.count, experiments, series, of_one, night, is_front))
-    return lines
-
 
 _SWITCHES = {"front": {"front": True}, "archive": {"archived": True}, "open": {"archived": False}}
 

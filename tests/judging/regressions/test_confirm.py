@@ -78,7 +78,7 @@ def test_a_suspect_is_repeated_where_it_was_measured(host: Host, experiment: Exp
     one.refresh_from_db()
     assert one.repeat_run
     request = one.repeat_run.request
-    assert (request.host, request.interactive, request.requested_by) == (host, False, "judge")
+    assert (request.host, request.run_class, request.requested_by) == (host, "night", "judge")
     assert not one.repeat_run.base_interpreter
     assert (one.repeat_run.rerun, one.repeat_run.stream) == (True, one.series.stream)
     assert confirm() == 0

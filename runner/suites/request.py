@@ -1,4 +1,4 @@
-"""Turn the options of `python -m runner run` into tasks."""
+"""Turn the options of `python -m runner run`, or a preset's, into tasks."""
 
 import argparse
 import itertools
@@ -8,10 +8,28 @@ from collections.abc import Sequence
 from runner.schema.options import Option, OptionValue
 from runner.schema.suite import BadRequest, Suite, TaskSpec
 from runner.schema.tasks import Selection, distinct, plan
-from runner.suites import suite_of
+from runner.suites import PRESETS, suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+_NOTHING: dict[str, object] = {  # options of `run` that are not given
+    **dict.fromkeys(("cases", "modes", "dtypes", "backends", "options", "exclude_exact"), ()),
+    **dict.fromkeys(("repeat", "iterations_per_run", "batch_size", "timeout_s")),
+    "filter": "",
+    "exclude": "",
+    "dynamic": False,
+    "verify": False,
+}
+
+
+def tasks_of_preset(name: str, device: str, **options: Sequence[str]) -> list[TaskSpec]:
+    """Return the tasks of a preset; options that are not empty go before its own. Raise BadRequest."""
+    if name not in PRESETS:
+        raise BadRequest(f"no preset is called {name!r}; there are: {', '.join(PRESETS)}")
+    given = {option: value for option, value in options.items() if value}
+    return tasks(argparse.Namespace(**{**_NOTHING, **PRESETS[name], **given}), device)
 
 
 def tasks(request: argparse.Namespace, device: str) -> list[TaskSpec]:

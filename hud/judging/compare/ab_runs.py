@@ -1,4 +1,4 @@
-"""The A/B comparison of a run: a row for each experiment and metric, and one for the kernels of each
+"""What came of a run; of an A/B run a row for each experiment and metric, and one for the kernels of each
 experiment."""
 
 from collections import defaultdict
@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from hud.judging.comparison import KernelsOfSides, MetricComparison, compare, relative
-from hud.models import Run
+from hud.models import ACTIVE, VERDICTS, Point, Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
 from runner.schema.draws import RUN_TIMES
 from runner.schema.metrics import is_of_running, role_of
 
+_WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 METRIC = DataTable(
     f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
     pairs=pairs.pairs draws verdict=word better cause at_base_draws at_new_draws detects_percent repeated
@@ -87,3 +88,20 @@ def read(run: Run) -> tuple[list[MetricComparison], list[KernelsOfSides]]:
         return one.case, one.title, one.dtype, metric_place(one.suite, line.metric)
 
     return sorted(comparison.metrics, key=place), list(comparison.kernels.values())
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    """Return in short what came of a run: its state, the worst verdict once it has ended, and of an A/B run
+    the most draws or pairs and the answer of each experiment."""
+    if run.is_ab:
+        lines = headlines(read(run)[0])
+        verdicts = {verdict_of(line) for line in lines}
+    else:
+        lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
+        verdicts = {VERDICTS[code] for code in codes if code is not None}
+    return {
+        "state": run.state,
+        "verdict": None if run.state in ACTIVE else next(filter(verdicts.__contains__, _WORST_FIRST), None),
+        "pairs": max((line.count for line in lines), default=0),
+        "verdicts": ANSWER.rows(lines),
+    }
