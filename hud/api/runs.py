@@ -139,7 +139,7 @@ class RunsOut(Items[ListedRunOut]):
     next: str | None
 
 
-@router.get("/runs", response=RunsOut)
+@router.get("/runs", response={200: RunsOut, 404: Error})
 def get_runs(request: HttpRequest, given: Query[_RunsQuery]) -> dict[str, Any]:
     """List the runs that match all filters, newest first; `next` is the cursor of the next page. Runs that
     are made meanwhile move nothing."""

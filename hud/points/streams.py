@@ -103,7 +103,8 @@ def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
                 SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
             WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.stream_id = one.id
         ) m WHERE m.time IS NOT NULL ORDER BY one.id <> %(preferred)s, m.time DESC LIMIT 1"""
-    found = fetch_models(Stream, measured, {"experiments": int_array(ids), "preferred": preferred.pk})
+    known = int_array(pk for pk in ids if pk < 2**31)  # an address may name any number
+    found = fetch_models(Stream, measured, {"experiments": known, "preferred": preferred.pk})
     return found[0] if found else preferred
 
 

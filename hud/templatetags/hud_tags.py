@@ -144,6 +144,7 @@ def targets_html(value: PointFields, brief: bool = False) -> SafeString:
     )
 
 
+@register.simple_tag
 def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     """Show a suite table's cell: the number, with or without its unit, then its marks."""
     if value is None:

@@ -7,7 +7,6 @@ import errno
 import io
 import json
 import os
-import shutil
 import socket
 import urllib.error
 from collections.abc import Iterator
@@ -177,7 +176,7 @@ def test_delivery_whose_answers_are_lost(
     hud: Hud, task: FakeTask, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything arrived, nothing was acknowledged: the second time stores nothing new."""
-    monkeypatch.setattr(shutil, "rmtree", lambda _path: None)
+    monkeypatch.setattr(spool.account, "remove", lambda *_paths: None)
     folder.deliver(hud)
     folder.release()
     monkeypatch.undo()
