@@ -28,6 +28,7 @@ from runner.host.client import (
 )
 from runner.host.spool import Folder, left_over
 from runner.schema.tasks import TaskOutcome
+from runner.system import account
 from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
 from tests.support.records import task_record
 
@@ -176,7 +177,7 @@ def test_delivery_whose_answers_are_lost(
     hud: Hud, task: FakeTask, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything arrived, nothing was acknowledged: the second time stores nothing new."""
-    monkeypatch.setattr(spool.account, "remove", lambda *_paths: None)
+    monkeypatch.setattr(account, "remove", lambda *_paths: None)
     folder.deliver(hud)
     folder.release()
     monkeypatch.undo()
