@@ -121,7 +121,11 @@ def test_a_key_is_made_on_the_page_shown_once_and_revoked(client: Client) -> Non
         assert client.post("/keys/create", form | wrong).status_code == 422
     client.post(f"/keys/{key.pk}/revoke")
     assert find_key(secret) is None
-    actions = Audit.objects.filter(who="olga", action__startswith="key.").values_list("action", flat=True)
+    actions = (
+        Audit.objects.filter(who="olga", action__startswith="key.")
+        .order_by("pk")
+        .values_list("action", flat=True)
+    )
     assert list(actions) == ["key.create", "key.revoke"]
 
 

@@ -58,7 +58,9 @@ def test_a_person_gets_a_login_whose_role_follows_the_groups(client: Client, pro
         assert client.get("/audit/").status_code == (200 if role is Role.ADMIN else 403)
         client.post("/logout/")
     assert Audit.objects.filter(action="login", who="eva_luna").count() == 3
-    assert list(Audit.objects.filter(action="user.role").values_list("detail__to", flat=True)) == [
+    assert list(
+        Audit.objects.filter(action="user.role").order_by("pk").values_list("detail__to", flat=True)
+    ) == [
         "operator",
         "admin",
         "viewer",

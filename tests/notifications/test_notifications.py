@@ -333,7 +333,9 @@ def test_an_operator_makes_tests_and_deletes_a_webhook(client: Client, receiver:
         assert other.status_code == 422, "its secret does not go to another receiver"
     client.post(f"/notifications/{made.pk}/delete")
     assert not Webhook.objects.exists()
-    actions = list(Audit.objects.filter(action__startswith="webhook").values_list("action", flat=True))
+    actions = list(
+        Audit.objects.filter(action__startswith="webhook").order_by("pk").values_list("action", flat=True)
+    )
     assert actions == ["webhook.create", "webhook.test", "webhook.change", "webhook.delete"]
 
 

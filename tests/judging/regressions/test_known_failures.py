@@ -121,7 +121,9 @@ def test_a_failure_that_is_open_ends_in_silence_when_it_is_marked_and_comes_back
     night(58, dlrm=None)
     night(59, dlrm=None)
     assert "speedup" in active()
-    actions = Audit.objects.filter(action__startswith="known_failure").values_list("action", "who")
+    actions = (
+        Audit.objects.filter(action__startswith="known_failure").order_by("pk").values_list("action", "who")
+    )
     assert sorted(actions) == [("known_failure.forget", "olga"), ("known_failure.mark", "olga")]
 
 
