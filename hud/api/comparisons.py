@@ -1,4 +1,4 @@
-"""What came of a run, and comparisons of runs and of two points kernel by kernel, over the API."""
+"""Outcomes of runs, and comparisons of runs and of two points kernel by kernel, over the API."""
 
 import threading
 import time

@@ -96,7 +96,7 @@ class _StartQuery(Filter):
 
 @of_table(_PLAN)
 class PlanOut(Schema):
-    """What a run would be: `seconds` of all its processes, where each kind of task has run before; of an A/B
+    """The plan of a run: `seconds` of all its processes, where each kind of task has run before; of an A/B
     run the most `pairs`; at equal choices the smallest change that is confirmed in 95 %, the share of such
     comparisons that confirm one of 3 %, and whether no noise is stored of what is compared. Else null."""
 

@@ -1,4 +1,4 @@
-"""What a hostile benchmark leaves under its own account, where root runs the agent."""
+"""Attack the agent as a benchmark under its own account, where root runs the agent."""
 
 from __future__ import annotations
 

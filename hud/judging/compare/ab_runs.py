@@ -1,5 +1,5 @@
-"""What came of a run; of an A/B run a row for each experiment and metric, and one for the kernels of each
-experiment."""
+"""Read the outcome of a run; of an A/B run a row for each experiment and metric, and one for the kernels of
+each experiment."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -247,7 +247,7 @@ class Site:
         self.wait(lambda: self._torch() == version, f"a beat with torch {version}")
 
     def _torch(self) -> object:
-        """What the last beat of the first host tells of its torch."""
+        """Return the torch of the first host as its last beat names it."""
         return Host.objects.get(name="here").facts["pythons"]["default"]["torch"]
 
     def begin_anew(self) -> None:
