@@ -19,10 +19,20 @@ def of_request(request: HttpRequest) -> Stream:
     before it. Raise Http404 for an unknown one."""
     name = request.GET.get("stream", "")
     last = request.COOKIES.get(_COOKIE, "") if request.path == "/" and not name else ""
-    stream = (streams.chosen(last) if last else None) or streams.chosen(name)
+    match = request.resolver_match
+    known = [] if match and "data_format" in match.kwargs else listed(request)  # as data have no head
+    stream = (streams.chosen(last, known) if last else None) or streams.chosen(name, known)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
     return enter(request, stream)
+
+
+def listed(request: HttpRequest) -> list[Any]:
+    """Return the streams that `hud.points.streams.listed` has, read once for a request."""
+    if not hasattr(request, "streams"):
+        request.streams = streams.listed()  # type: ignore[attr-defined]
+    found: list[Any] = request.streams
+    return found
 
 
 def enter(request: HttpRequest, stream: Stream) -> Stream:

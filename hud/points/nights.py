@@ -72,6 +72,7 @@ class Night:
     """The runs of a night, or of another side of a comparison."""
 
     side: str = field(compare=False)  # as the URL has it
+    names: tuple[str, str] = field(compare=False)  # its date, and the minute that it began
     title: str = field(compare=False)
     time: datetime
     began: datetime  # its first run
@@ -83,11 +84,6 @@ class Night:
     @property
     def short_commit(self) -> str:
         return self.commit[:SHORT_COMMIT]
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Return its date, and the minute that it began."""
-        return str(self.time.date()), f"{self.began:%Y-%m-%dT%H:%M}"
 
     @property
     def as_side(self) -> str:
@@ -157,11 +153,13 @@ def group(runs: Iterable[NightRun]) -> list[Night]:
 @lru_cache(maxsize=1024)
 def _night(runs: tuple[NightRun, ...]) -> Night:
     in_order = sorted(runs, key=lambda run: run.pk)
+    time, began = runs[-1].time, min(run.began for run in runs)
     return Night(
-        side="",
-        title=day(runs[-1].time),
-        time=runs[-1].time,
-        began=min(run.began for run in runs),
+        side=str(time.date()),
+        names=(str(time.date()), f"{began:%Y-%m-%dT%H:%M}"),
+        title=day(time),
+        time=time,
+        began=began,
         commit=runs[-1].commit,
         runs=tuple(run.pk for run in in_order),
         complete=not any(run.active for run in runs),
@@ -182,7 +180,11 @@ def named(nights: Sequence[Night]) -> list[Night]:
             return f"commit:{night.commit[:12] if _HASH.fullmatch(night.commit) else night.commit}"
         return f"night:{minute}"
 
-    return [replace(night, side=name_of(night)) for night in nights]
+    names = map(name_of, nights)
+    return [
+        night if name == night.side else replace(night, side=name)
+        for name, night in zip(names, nights, strict=True)
+    ]
 
 
 def of_day(stream: Stream, day: str) -> list[Night]:
