@@ -1,11 +1,13 @@
-"""The names under which the web answers, and who is redirected to HTTPS."""
+"""The names under which the web answers, who is redirected to HTTPS, and what a page may load."""
 
 import ipaddress
 import platform
 from collections.abc import Mapping
 
 import psutil
+from django.conf import settings
 from django.http import HttpRequest, HttpResponsePermanentRedirect
+from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -30,7 +32,8 @@ def allowed_hosts(environment: Mapping[str, str], *, production: bool) -> list[s
 class HttpsMiddleware(SecurityMiddleware):
     """Redirect to HTTPS, except this machine's own programs, which talk to the web over the loopback.
 
-    A proxy on the same machine names the visitor in `X-Forwarded-…`, so its requests are redirected.
+    A proxy on the same machine names the visitor in `X-Forwarded-…`, so its requests are redirected. Every
+    answer has the same Content-Security-Policy.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
@@ -38,6 +41,10 @@ class HttpsMiddleware(SecurityMiddleware):
         if not forwarded and _is_local(request):
             return None
         return super().process_request(request)
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        response.headers["Content-Security-Policy"] = settings.CONTENT_SECURITY_POLICY
+        return super().process_response(request, response)
 
 
 def _is_local(request: HttpRequest) -> bool:
