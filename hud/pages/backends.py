@@ -191,7 +191,7 @@ class BackendComparison:
         return urlencode({"stream": self.stream.name, **named, **self.filters.subject})
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return self.table.to_rows() if self.table else []
+        return self.table.data if self.table else []
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page shows: its stream, subject and sides."""
@@ -298,10 +298,11 @@ def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Tab
     marked = "SELECT experiment_id FROM hud_knownfailure WHERE stream_id = %(stream)s"
     rows = fetch_tuples(marked, {"stream": page.stream.pk}) if failed and page.has_declared else []
     known = frozenset(pk for (pk,) in rows)
-    key = (subject, base, head, tuple(trend), page.filters.formulas, known)
+    names = head.side, base and base.side  # which make no difference between nights
+    key = (subject, base, head, names, tuple(trend), page.filters.formulas, known)
     now = time.monotonic()
     if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
-        return replace(_kept[key][1], base=base, head=head)  # as this address names them
+        return _kept[key][1]
     table = of_table.build(base, head, trend, page.results, known)
     if page.filters.formulas:
         of_table.use_hud_formulas(table, page.results)

@@ -19,8 +19,7 @@ def of_request(request: HttpRequest) -> Stream:
     before it. Raise Http404 for an unknown one."""
     name = request.GET.get("stream", "")
     last = request.COOKIES.get(_COOKIE, "") if request.path == "/" and not name else ""
-    match = request.resolver_match
-    known = [] if match and "data_format" in match.kwargs else listed(request)  # as data have no head
+    known = listed(request)
     stream = (streams.chosen(last, known) if last else None) or streams.chosen(name, known)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
@@ -28,9 +27,12 @@ def of_request(request: HttpRequest) -> Stream:
 
 
 def listed(request: HttpRequest) -> list[Any]:
-    """Return the streams that `hud.points.streams.listed` has, read once for a request."""
+    """Return the streams that `hud.points.streams.listed` has, for data, which show none, the front one; read
+    once for a request."""
     if not hasattr(request, "streams"):
-        request.streams = streams.listed()  # type: ignore[attr-defined]
+        match = request.resolver_match
+        has_head = not match or "data_format" not in match.kwargs
+        request.streams = streams.listed() if has_head else [streams.front()]  # type: ignore[attr-defined]
     found: list[Any] = request.streams
     return found
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.points import sides
@@ -55,8 +55,7 @@ class Subject:
     dtype: str
 
 
-@dataclass(frozen=True)
-class NightRun:
+class NightRun(NamedTuple):
     """A run as it is grouped into nights."""
 
     pk: int

@@ -76,10 +76,11 @@ def read() -> list[StreamLine]:
 
 # The streams `one` that an address may mean without naming one, first the one that it does: what an operator
 # chose, else `nightly` once it has three complete nights, else `samples`, and while that is empty the first
-# with results. It takes the parameter `samples`.
+# with results. It takes the parameter `samples`. With each: whether anything was ever renamed.
 _FRONT_FIRST = f"""CROSS JOIN LATERAL (SELECT one.archived IS NULL AND {_HAS_SERIES} AS has_results) x
     WHERE has_results OR is_front OR has_nights OR name = %(samples)s
     ORDER BY is_front DESC, has_nights DESC, has_results DESC, name = %(samples)s DESC, id"""
+_HAS_ALIASES = {"has_aliases": "EXISTS (SELECT FROM hud_alias)"}
 
 
 def listed() -> list[Any]:
@@ -93,7 +94,7 @@ def listed() -> list[Any]:
         ORDER BY order_time DESC LIMIT 1) r ON true"""
     may_wait = """EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)
         OR EXISTS (SELECT FROM hud_unjudgedrun)"""
-    about = {"newest": "r.created", "may_wait": may_wait}
+    about = {"newest": "r.created", "may_wait": may_wait, **_HAS_ALIASES}
     return fetch_models(Stream, f"{newest} {_FRONT_FIRST}", {"samples": SAMPLES}, computed=about)
 
 
@@ -118,8 +119,9 @@ def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
 
 def front() -> Stream:
     """Return the stream that an address without one means: 1 statement."""
-    first = next(iter(fetch_models(Stream, f"{_FRONT_FIRST} LIMIT 1", {"samples": SAMPLES})), None)
-    return first or Stream.objects.get_or_create(name=SAMPLES)[0]
+    limit = f"{_FRONT_FIRST} LIMIT 1"
+    first = fetch_models(Stream, limit, {"samples": SAMPLES}, computed=_HAS_ALIASES)
+    return first[0] if first else Stream.objects.get_or_create(name=SAMPLES)[0]
 
 
 def chosen(name: str, known: Sequence[Stream] = ()) -> Stream | None:

@@ -37,7 +37,7 @@ class HttpsMiddleware(SecurityMiddleware):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
-        forwarded = any(name.lower().startswith("x-forwarded-") for name in request.headers)
+        forwarded = any(name.startswith("HTTP_X_FORWARDED_") for name in request.META)
         if not forwarded and _is_local(request):
             return None
         return super().process_request(request)
