@@ -1,7 +1,6 @@
 """What the overview and the compilers' page show of suites and backends."""
 
-import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from hud.pages.backends_table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, select, words
 from hud.points import expectations, streams
 from hud.points import nights as of_nights
+from hud.points.memory import Memory
 from hud.points.nights import Night, Results, Subject
 from hud.points.read import NEWEST_POINT
 from hud.runs.branches import branch_or_default, other_branch, stored_names
@@ -32,7 +32,6 @@ from runner.suites import CEILINGS
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
 _MOST_OFFERED = 6  # subjects, where a page has nothing to show
-_MOST_KEPT = 64  # tables in the memory of a process
 _MOST_DRAWN = 20  # ways to show one table
 SORTS = ("certainty", "change", "name", "speedup")  # of the cases
 SHOWN = ("regressed", "improved", "failed")
@@ -287,7 +286,7 @@ def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None
     return far[-1] if far else older[0] if older else None
 
 
-_kept: OrderedDict[tuple[Any, ...], tuple[float, Table]] = OrderedDict()
+_memory = Memory[Table](most=64)
 
 
 def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Table:
@@ -300,16 +299,13 @@ def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Tab
     known = frozenset(pk for (pk,) in rows)
     names = head.side, base and base.side  # which make no difference between nights
     key = (subject, base, head, names, tuple(trend), page.filters.formulas, known)
-    now = time.monotonic()
-    if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
-        return _kept[key][1]
+    if kept := _memory.get(key):
+        return kept
     table = of_table.build(base, head, trend, page.results, known)
     if page.filters.formulas:
         of_table.use_hud_formulas(table, page.results)
     if all(night.complete for night in (*trend, head, *([base] if base else []))):
-        _kept[key] = now, table
-        while len(_kept) > _MOST_KEPT:
-            _kept.popitem(last=False)
+        _memory.keep(key, table)
     return table
 
 

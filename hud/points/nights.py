@@ -6,8 +6,7 @@ and schedules; reruns and A/B comparisons belong to none.
 
 import json
 import re
-import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.points import sides
+from hud.points.memory import Memory
 from hud.points.sides import BadSide
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
@@ -31,8 +31,6 @@ _MOST_RUNS = 3000  # of one side
 _PIECE = 30  # nights that are read together
 _MOST_NIGHTS = 300  # that a table looks through
 _NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
-KEPT_S = 600
-_MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
 PASSES, SPEEDUP, COMPILE, MEMORY = "accuracy", "speedup", "cold_compile", "memory"
 PREFERRED: Mapping[str, tuple[str, ...]] = {  # metrics of each column, device time first
@@ -79,6 +77,9 @@ class Night:
     runs: tuple[int, ...]
     complete: bool = True  # every run has ended, in whatever state
     versions: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.runs)  # which tell nights apart; a page looks them up hundreds of times
 
     @property
     def short_commit(self) -> str:
@@ -265,7 +266,7 @@ def day(at: datetime | date) -> str:
     return f"{at.day} {at:%b}"
 
 
-_kept: OrderedDict[tuple[Any, ...], tuple[float, Results]] = OrderedDict()
+_memory = Memory[Results](most=600)  # nights, a few 10 kB each
 
 
 def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Results]:
@@ -273,21 +274,16 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     of these have no models.
 
     A night whose runs are over is kept in memory until one of its points changes; a suite that is renamed
-    has its new name after `KEPT_S`.
+    has its new name after ten minutes.
     """
-    now = time.monotonic()
     keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
-    by_key = {key: _kept[key][1] for key in keys if key in _kept and now - _kept[key][0] < KEPT_S}
+    by_key = {key: kept for key in keys if (kept := _memory.get(key)) is not None}
     missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
     for (key, night), (measured, is_settled) in zip(missing.items(), read_now, strict=True):
         by_key[key] = measured
         if is_settled and night.complete:
-            _kept[key] = now, measured
-    for key in by_key.keys() & _kept.keys():
-        _kept.move_to_end(key)
-    while len(_kept) > _MOST_KEPT:
-        _kept.popitem(last=False)
+            _memory.keep(key, measured)
     return [by_key[key] for key in keys]
 
 
