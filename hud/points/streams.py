@@ -77,7 +77,8 @@ def read() -> list[StreamLine]:
 # The streams `one` that an address may mean without naming one, first the one that it does: what an operator
 # chose, else `nightly` once it has three complete nights, else `samples`, and while that is empty the first
 # with results. It takes the parameter `samples`. With each: whether anything was ever renamed.
-_FRONT_FIRST = f"""CROSS JOIN LATERAL (SELECT one.archived IS NULL AND {_HAS_SERIES} AS has_results OFFSET 0) x
+_FRONT_FIRST = f"""CROSS JOIN LATERAL (
+        SELECT one.archived IS NULL AND {_HAS_SERIES} AS has_results OFFSET 0) x
     WHERE has_results OR is_front OR has_nights OR name = %(samples)s
     ORDER BY is_front DESC, has_nights DESC, has_results DESC, name = %(samples)s DESC, id"""
 _HAS_ALIASES = {"has_aliases": "EXISTS (SELECT FROM hud_alias)"}
