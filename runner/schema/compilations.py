@@ -295,14 +295,8 @@ _NOT_FROM_OUTSIDE = re.compile(
 )
 
 
-INDUCTOR_OPTIONS = {  # that every host takes: those with bounds are integers, the others on or off
-    row["name"]: Option(
-        row["name"],
-        "int" if row["high"] else "bool",
-        "option of inductor",
-        int(row["low"] or 0),
-        int(row["high"] or 0),
-    )
+INDUCTOR_OPTIONS = {  # that every host takes
+    row["name"]: Option.of_row({**row, "help": "option of inductor"})
     for row in rows(__file__, "inductor_options.csv")
 }
 

@@ -13,7 +13,7 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeGuard
@@ -36,6 +36,7 @@ _MOST_NUMBER = 10_000
 LEAST_DRAWS = 3  # of each side; with fewer there is no answer
 OUTLIER = 0.05  # a process further than this from the others of its choice is measured once more
 INTERVAL_ALPHA = 0.05  # of the interval
+ONE_WAY_ALPHA = 0.02  # of a change that every draw shows
 LOOKS_FACTOR = 1.08  # on the limits of a test that is looked at after each round, up to 20 + 20 draws
 ASSUMED_NOISE = 0.01  # of a process at known choices, where too few are stored
 LEAST_REPEATS = 2  # processes of one choice on one card that say something of its noise
@@ -159,7 +160,8 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     """Judge the code from draws of both sides, by Student's t over their log ratios.
 
     `most` is the number of draws after which the comparison ends at the latest, if it is looked at after each
-    round (`enough`); None for one look at the end. `confirmed`: p ≤ .005, and the change is more than 2 %.
+    round (`enough`); None for one look at the end. `confirmed`: p ≤ .005, and the change is more than 2 %; or
+    p ≤ .02, and every draw changes by more than 5 % in one direction, since how much depends on the choice.
     `dismissed`: the interval lies within ± 2 %. `moved`: the means of the two owners differ by more than 2 %,
     at p ≤ .005, and are not both beyond 2 % in one direction. Fewer than 3 draws of a side: `inconclusive`.
     """
@@ -188,10 +190,15 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
             word = "moved"
         elif abs(middle) + half <= _FLOOR:
             word = "dismissed"
-        elif abs(middle) > _FLOOR and p <= PAIR_ALPHA:
+        elif abs(middle) > _FLOOR and p <= (ONE_WAY_ALPHA if _all_far(ratios) else PAIR_ALPHA):
             word = "confirmed"
     low, high = _exp(middle - half), _exp(middle + half)
     return CodeChange(word, counts, _exp(middle), low, high, p, at_base, at_head)
+
+
+def _all_far(ratios: Mapping[Side, Sequence[float]]) -> bool:
+    all_ratios = [*ratios["base"], *ratios["new"]]
+    return min(all_ratios) > _FAR or max(all_ratios) < -_FAR
 
 
 def answer_of(

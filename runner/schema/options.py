@@ -1,12 +1,15 @@
 """Options of suites."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 OptionValue = bool | int | str | list[int]
 EXPLAIN = "explain"  # option: seconds to find the part of the compiler at fault for a failure
 EXPLAIN_S = 900
+# A cell of the column `default` by kind of option; an empty one is no default.
+_DEFAULTS: dict[str, Any] = {"int": int, "bool": lambda text: text == "true", "choice": str}
 _WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
 
 
@@ -27,6 +30,22 @@ class Option:
     choices: tuple[str, ...] = ()
     default: bool | int | str | None = None
     identity: bool = True
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, str]) -> "Option":
+        """Return the option of a table's row. Where the table has no kinds, those with bounds are integers,
+        the others on or off."""
+        kind, default = row.get("kind") or ("int" if row["high"] else "bool"), row.get("default")
+        return cls(
+            row["name"],
+            kind,  # type: ignore[arg-type] # tests check the words of the tables
+            row["help"],
+            int(row["low"] or 0),
+            int(row["high"] or 0),
+            tuple(row.get("choices", "").split()),
+            _DEFAULTS[kind](default) if default else None,
+            identity=row.get("identity", "yes") == "yes",
+        )
 
     def problem(self, value: object) -> str:
         """Return why the value cannot be, or ''."""

@@ -284,46 +284,33 @@ def missing(
         model, info = record["model"], record["benchmark"].get("extra_info") or {}
         key = model["name"], model.get("backend") or "", knobs_key(info.get("knobs") or {})
         measured[key].add(record["metric"]["name"])
-    facts = task.compilation_facts(variables)
-    lacking = []
-    like = records[0] if records else None
+    lacking: list[tuple[Expected, str]] = []
     for experiment in experiments:
         metrics = measured[experiment.case, experiment.backend, knobs_key(experiment.knobs)]
-        if metrics and end.status in _NEVER_RAN and end.code != CANCELLED:
-            continue
-        for metric in experiment.metrics:
-            if metric not in metrics:
-                like = like or _like(task, place())
-                lacking.append(_record(like, experiment, metric, end, facts))
-    return lacking
-
-
-def _like(task: TaskSpec, place: dict[str, Json]) -> dict[str, Json]:
-    shared = {"device": task.device, "arch": place.pop("arch", ""), "dynamic": task.dynamic}
-    return {
-        "benchmark": {
-            "name": f"Compiler HUD {task.suite}",
-            "mode": task.mode,
-            "dtype": task.dtype,
-            "extra_info": {name: value for name, value in shared.items() if value != ""},
-        },
-        "model": {"type": "benchmark", "origins": [task.suite]},
-        "runners": [],
-        "dependencies": {},
-        **place,
-    }
-
-
-def _record(
-    like: Mapping[str, Json], experiment: Expected, metric: str, end: TaskOutcome, facts: Mapping[str, Json]
-) -> dict[str, Json]:
-    benchmark, info = like["benchmark"], metric_info(metric)
+        if not metrics or end.status not in _NEVER_RAN or end.code == CANCELLED:
+            lacking += [(experiment, metric) for metric in experiment.metrics if metric not in metrics]
+    if not lacking:
+        return []
     status = {"status": end.status, "code": end.code, "reason": end.reason}
-    facts = {"unit": info.unit, "direction": info.direction, **facts, **status}
-    extra = {**benchmark["extra_info"], "device": experiment.device, "knobs": dict(experiment.knobs)}
-    return {
-        **like,
-        "benchmark": {**benchmark, "extra_info": extra},
-        "model": {**like["model"], "name": experiment.case, "backend": experiment.backend},
-        "metric": {"name": metric, "extra_info": facts},
-    }
+    facts = {**task.compilation_facts(variables), **status}
+    if records:
+        info, host = records[0]["benchmark"]["extra_info"], records[0]
+    else:
+        host = {"runners": [], "dependencies": {}, **place()}
+        arch = host.pop("arch", "")
+        info = {"dynamic": task.dynamic, **({"arch": arch} if arch else {})}
+    named = {"name": f"Compiler HUD {task.suite}", "mode": task.mode, "dtype": task.dtype}
+    return [
+        {
+            **host,
+            "benchmark": {**named, "extra_info": {**info, "device": one.device, "knobs": dict(one.knobs)}},
+            "model": {"name": one.case, "type": "benchmark", "backend": one.backend, "origins": [task.suite]},
+            "metric": {"name": metric, "extra_info": {**_meaning(metric), **facts}},
+        }
+        for one, metric in lacking
+    ]
+
+
+def _meaning(metric: str) -> dict[str, str]:
+    info = metric_info(metric)
+    return {"unit": info.unit, "direction": info.direction}

@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -144,26 +144,18 @@ def changing_variables() -> dict[str, str]:
 
 
 def environment(device: str) -> Environment:
-    """Return the facts of `environment` of `measure/state/device.py` without torch."""
+    """Return the environment of this interpreter on a device, found without torch."""
     torch = torch_says()
-    cards = gpus() if device == "cuda" else []
-    gpu = cards[0] if cards else None
-    return replace(
-        of_machine(),
+    gpu = next(iter(gpus()), None) if device == "cuda" else None
+    return Environment(
         torch=torch.get("__version__", ""),
         torch_git=torch.get("git_version", ""),
+        triton=version("triton"),
         cuda=torch.get("cuda", "") if device == "cuda" else "",
         driver=gpu.driver if gpu else "",
         gpu=gpu.name if gpu else "",
         gpu_uuid=gpu.uuid if gpu else "",
         gpu_memory_bytes=gpu.memory_bytes if gpu else 0,
-    )
-
-
-def of_machine() -> Environment:
-    """Return the facts that need neither torch nor a GPU."""
-    return Environment(
-        triton=version("triton"),
         python=platform.python_version(),
         cpu=cpu_name(),
         cpu_count=usable_cpus(),

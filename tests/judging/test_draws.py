@@ -106,6 +106,17 @@ def test_code_that_is_slower_at_the_draws_of_both_owners_is_slower_whichever_cho
     assert code_change(at_ratios([1.03, 1.031, 1.032], [0.97, 0.971, 0.972])).word == "moved"
 
 
+def test_a_change_that_depends_on_the_choice_is_one_if_every_draw_shows_it() -> None:
+    """gather_gemv on an H200, with every sixth row read twice: how much that costs depends on the choice."""
+    base, head = [1.402, 2.857, 1.397], [1.372, 1.273, 1.465]
+    assert code_change(at_ratios(base, head)).word == "confirmed"
+    assert (
+        code_change(at_ratios([1 / ratio for ratio in base], [1 / ratio for ratio in head])).word
+        == "confirmed"
+    )
+    assert code_change(at_ratios(base, [1.372, 1.049, 1.465])).word == "inconclusive"
+
+
 @pytest.mark.parametrize("most", [None, 24])
 def test_unequal_numbers_of_draws_have_their_own_errors(most: int | None) -> None:
     step = 0.01

@@ -106,20 +106,14 @@ def default_threads() -> int:
 
 
 def environment(device: Device) -> Environment:
-    """Return the facts about this process, its torch and its device."""
-    gpu = next((gpu for gpu in machine.gpus() if gpu.uuid == device.key), None)
-    on_gpu = device.type == "cuda"
-    return replace(
-        machine.of_machine(),
-        torch=torch.__version__,
-        torch_git=torch.version.git_version or "",
-        cuda=(torch.version.cuda or "") if on_gpu else "",
-        driver=gpu.driver if gpu else "",
-        gpu=device.name if on_gpu else "",
-        gpu_uuid=device.key if on_gpu else "",
-        gpu_memory_bytes=torch.cuda.get_device_properties(0).total_memory if on_gpu else 0,
-        variables={name: value for name, value in machine.changing_variables().items() if name != ASK_NVML},
-    )
+    """Return the facts about this process, its torch, and its device as torch names it."""
+    found = machine.environment(device.type)
+    variables = {name: value for name, value in found.variables.items() if name != ASK_NVML}
+    if device.type == "cpu":
+        return replace(found, variables=variables)
+    memory_bytes = torch.cuda.get_device_properties(0).total_memory
+    named = {"gpu": device.name, "gpu_uuid": device.key, "gpu_memory_bytes": memory_bytes}
+    return replace(found, variables=variables, **named)
 
 
 def device_state(device: Device) -> State | None:

@@ -27,7 +27,6 @@ from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results, pipelined_ms
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
-from runner.schema.devices import arch_key, peaks
 from runner.schema.metrics import mean_over
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings, worst_quality
@@ -179,12 +178,9 @@ def _device_results(kernel: Kernel, compiled: Callable[..., torch.Tensor], devic
 
 def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[Result]:
     """Return the share of peak FLOP/s by device time, then by call time; on a CPU by call time alone."""
-    sheet = peaks(arch_key(device.name))
-    if sheet and sheet.bf16_tflops:
-        peak_tflops, peak = float(sheet.bf16_tflops), "data sheet, dense bfloat16"
-    else:
-        peak_tflops = ceilings.ceiling(ceilings.MATMUL, device)
-        peak = "bfloat16 product measured on this host"
+    measured = "bfloat16 product measured on this host"
+    of_sheet = ceilings.peak_tflops(device.name, "bfloat16", "")
+    peak_tflops, peak = of_sheet or (ceilings.ceiling(ceilings.MATMUL, device), measured)
     facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
     by_metric = {result.metric: result for result in results}
     clocks = ("device_latency_ms", "compiled_latency_ms")

@@ -58,7 +58,8 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     work.run(until=started + spec.timeout_s)
     work.explain(until=started + spec.timeout_s)
     report.event("summary", len(calls), len(calls))
-    return work.summarise()
+    # only now: a process that has asked for the device cannot be forked
+    return summarise(spec, report, calls, work.lost, work.marks())
 
 
 class _Work:
@@ -68,13 +69,13 @@ class _Work:
         self._spec = spec
         self._report = report
         self._calls = calls
-        self._marks = report.folder / "marks.jsonl"
-        self._lost: dict[int, Lost] = {}
+        self._path = report.folder / "marks.jsonl"
+        self.lost: dict[int, Lost] = {}
         for place, call in enumerate(calls):  # one that cannot be read becomes a row, the others are measured
             try:
                 inputs.parse(call.text)
             except BadInputs as error:  # noqa: PERF203 - few calls
-                self._lost[place] = TaskFailure("failed", "bad_inputs", str(error)), {}
+                self.lost[place] = TaskFailure("failed", "bad_inputs", str(error)), {}
 
     def run(self, *, until: float) -> None:
         """Run stage after stage until every call has its row or the time is over."""
@@ -86,18 +87,18 @@ class _Work:
             try:
                 run_stage(
                     f"calls_{number}",
-                    partial(measure_all, self._spec, self._report, self._calls, waiting, self._marks),
+                    partial(measure_all, self._spec, self._report, self._calls, waiting, self._path),
                     folder=self._report.folder,
                     timeout_s=min(left_s, _STAGE_S + _CALL_S * len(waiting)),
                 )
             except TaskFailure as failure:
                 still = self._waiting()
-                begun = [mark["place"] for mark in self._read() if "began" in mark and mark["place"] in still]
+                begun = [mark["place"] for mark in self.marks() if "began" in mark and mark["place"] in still]
                 if not begun:  # not even the first call was reached
                     raise
-                self._lost[begun[-1]] = failure, {}  # the call under way when its stage ended
+                self.lost[begun[-1]] = failure, {}  # the call under way when its stage ended
         for place in self._waiting():
-            self._lost[place] = TaskFailure("not_run", "no_time", "the task's time was over"), {}
+            self.lost[place] = TaskFailure("not_run", "no_time", "the task's time was over"), {}
 
     def explain(self, *, until: float) -> None:
         """Find the part of the compiler at fault for the calls that failed, where the option asks for it,
@@ -107,11 +108,11 @@ class _Work:
             return
         now = time.monotonic()
         ends = now + min(asked_s, _EXPLAIN_SHARE * (until - now))
-        begun = {mark["place"] for mark in self._read() if "began" in mark}
-        failed = {place: failure for place, (failure, _facts) in self._lost.items() if place in begun}
+        begun = {mark["place"] for mark in self.marks() if "began" in mark}
+        failed = {place: failure for place, (failure, _facts) in self.lost.items() if place in begun}
         failed |= {
             mark["place"]: TaskFailure(*mark["failure"])
-            for mark in self._read()
+            for mark in self.marks()
             if "failure" in mark and mark["failure"][0] in EXPLAINABLE
         }
         for place, failure in failed.items():
@@ -122,27 +123,16 @@ class _Work:
                 return str(run_stage("again", work, folder=self._report.folder, timeout_s=left_s))
 
             self._report.event("explain", place, len(self._calls), f"{call.operator} {call.label}")
-            self._lost[place] = explained(failure, repeat, max(0.0, ends - time.monotonic()))
-
-    def summarise(self) -> TaskFailure | None:
-        """Record lost calls and quantiles; return the first failure."""
-        run_stage(
-            "summary",
-            lambda: summarise(self._spec, self._report, self._calls, self._lost, self._read()),
-            folder=self._report.folder,
-            timeout_s=_STAGE_S,
-        )
-        failed = [TaskFailure(*mark["failure"]) for mark in self._read() if "failure" in mark]
-        return next(iter([*(failure for failure, _facts in self._lost.values()), *failed]), None)
+            self.lost[place] = explained(failure, repeat, max(0.0, ends - time.monotonic()))
 
     def _waiting(self) -> list[int]:
-        done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
+        done = {mark["place"] for mark in self.marks() if "began" not in mark} | set(self.lost)
         return [place for place in range(len(self._calls)) if place not in done]
 
-    def _read(self) -> list[Mark]:
-        if not self._marks.exists():
+    def marks(self) -> list[Mark]:
+        if not self._path.exists():
             return []
-        return [json.loads(line) for line in self._marks.read_text().splitlines()]
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
 
 
 def measure_all(
@@ -205,22 +195,21 @@ def summarise(
     calls: Sequence[Call],
     lost: Mapping[int, Lost],
     marks: Sequence[Mark],
-) -> Json:
-    """Record the calls that no stage has recorded, then the quantiles over those with results."""
+) -> TaskFailure | None:
+    """Record the calls that no stage has recorded, then the quantiles over those with results. Return the
+    first failure."""
     device = prepare(spec.device)
-    recorder = Recorder(spec, report, device)
+    recorder, knobs = Recorder(spec, report, device), _knobs(spec)
     for place, (failure, facts) in sorted(lost.items()):
         recorder.missing(call_metrics(spec), failure, facts, knobs=_knobs(spec, calls[place]))
-    if spec.setting("shape"):
-        return None
-    measured = [mark for mark in marks if "call" in mark]
-    knobs = _knobs(spec)
+    measured = [mark for mark in marks if "call" in mark and not spec.setting("shape")]
     if measured:
         recorder.add(*_over_calls(measured, tried=len(calls), device=device.type), knobs=knobs)
         if not spec.compilation:
             of_eager = Recorder(spec, report, device, backend="eager")
             of_eager.add(_mean_ms(measured, 0, device.type), knobs=knobs)
-    return None
+    failed = [TaskFailure(*mark["failure"]) for mark in marks if "failure" in mark]
+    return next(iter([*(failure for failure, _facts in lost.values()), *failed]), None)
 
 
 def _over_calls(marks: Sequence[Mark], *, tried: int, device: str) -> list[Result]:
