@@ -33,8 +33,7 @@ def listed(request: HttpRequest) -> list[Any]:
         match = request.resolver_match
         has_head = not match or "data_format" not in match.kwargs
         request.streams = streams.listed() if has_head else [streams.front()]  # type: ignore[attr-defined]
-    found: list[Any] = request.streams
-    return found
+    return request.streams  # type: ignore[attr-defined, no-any-return]
 
 
 def enter(request: HttpRequest, stream: Stream) -> Stream:

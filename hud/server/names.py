@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import psutil
 from django.conf import settings
-from django.http import HttpRequest, HttpResponsePermanentRedirect
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.security import SecurityMiddleware
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -42,7 +41,7 @@ class HttpsMiddleware(SecurityMiddleware):
             return None
         return super().process_request(request)
 
-    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers["Content-Security-Policy"] = settings.CONTENT_SECURITY_POLICY
         return super().process_response(request, response)
 
