@@ -1,6 +1,7 @@
 """What the overview and the compilers' page show of suites and backends."""
 
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +21,6 @@ from hud.pages.backends_table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, select, words
 from hud.points import expectations, streams
 from hud.points import nights as of_nights
-from hud.points.memory import Memory
 from hud.points.nights import Night, Results, Subject
 from hud.points.read import NEWEST_POINT
 from hud.runs.branches import branch_or_default, other_branch, stored_names
@@ -32,6 +32,7 @@ from runner.suites import CEILINGS
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
 _MOST_OFFERED = 6  # subjects, where a page has nothing to show
+_MOST_KEPT = 64  # tables in the memory of a process
 _MOST_DRAWN = 20  # ways to show one table
 SORTS = ("certainty", "change", "name", "speedup")  # of the cases
 SHOWN = ("regressed", "improved", "failed")
@@ -286,7 +287,7 @@ def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None
     return far[-1] if far else older[0] if older else None
 
 
-_memory = Memory[Table](most=64)
+_kept: OrderedDict[tuple[Any, ...], tuple[float, Table]] = OrderedDict()
 
 
 def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Table:
@@ -299,13 +300,16 @@ def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Tab
     known = frozenset(pk for (pk,) in rows)
     names = head.side, base and base.side  # which make no difference between nights
     key = (subject, base, head, names, tuple(trend), page.filters.formulas, known)
-    if kept := _memory.get(key):
-        return kept
+    now = time.monotonic()
+    if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
+        return _kept[key][1]
     table = of_table.build(base, head, trend, page.results, known)
     if page.filters.formulas:
         of_table.use_hud_formulas(table, page.results)
     if all(night.complete for night in (*trend, head, *([base] if base else []))):
-        _memory.keep(key, table)
+        _kept[key] = now, table
+        while len(_kept) > _MOST_KEPT:
+            _kept.popitem(last=False)
     return table
 
 

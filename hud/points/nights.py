@@ -6,7 +6,8 @@ and schedules; reruns and A/B comparisons belong to none.
 
 import json
 import re
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.points import sides
-from hud.points.memory import Memory
 from hud.points.sides import BadSide
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
@@ -31,6 +31,8 @@ _MOST_RUNS = 3000  # of one side
 _PIECE = 30  # nights that are read together
 _MOST_NIGHTS = 300  # that a table looks through
 _NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
+KEPT_S = 600
+_MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
 PASSES, SPEEDUP, COMPILE, MEMORY = "accuracy", "speedup", "cold_compile", "memory"
 PREFERRED: Mapping[str, tuple[str, ...]] = {  # metrics of each column, device time first
@@ -77,9 +79,6 @@ class Night:
     runs: tuple[int, ...]
     complete: bool = True  # every run has ended, in whatever state
     versions: tuple[str, ...] = ()
-
-    def __hash__(self) -> int:
-        return hash(self.runs)  # which tell nights apart; a page looks them up hundreds of times
 
     @property
     def short_commit(self) -> str:
@@ -153,14 +152,15 @@ def group(runs: Iterable[NightRun]) -> list[Night]:
 @lru_cache(maxsize=1024)
 def _night(runs: tuple[NightRun, ...]) -> Night:
     in_order = sorted(runs, key=lambda run: run.pk)
-    time, began = runs[-1].time, min(run.began for run in runs)
+    newest, began = runs[-1], min(run.began for run in runs)
+    iso_date = str(newest.time.date())
     return Night(
-        side=str(time.date()),
-        names=(str(time.date()), f"{began:%Y-%m-%dT%H:%M}"),
-        title=day(time),
-        time=time,
+        side=iso_date,
+        names=(iso_date, f"{began:%Y-%m-%dT%H:%M}"),
+        title=day(newest.time),
+        time=newest.time,
         began=began,
-        commit=runs[-1].commit,
+        commit=newest.commit,
         runs=tuple(run.pk for run in in_order),
         complete=not any(run.active for run in runs),
         versions=tuple(run.version for run in in_order),
@@ -180,10 +180,8 @@ def named(nights: Sequence[Night]) -> list[Night]:
             return f"commit:{night.commit[:12] if _HASH.fullmatch(night.commit) else night.commit}"
         return f"night:{minute}"
 
-    names = map(name_of, nights)
     return [
-        night if name == night.side else replace(night, side=name)
-        for name, night in zip(names, nights, strict=True)
+        night if (name := name_of(night)) == night.side else replace(night, side=name) for night in nights
     ]
 
 
@@ -266,7 +264,7 @@ def day(at: datetime | date) -> str:
     return f"{at.day} {at:%b}"
 
 
-_memory = Memory[Results](most=600)  # nights, a few 10 kB each
+_kept: OrderedDict[tuple[Any, ...], tuple[float, Results]] = OrderedDict()
 
 
 def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Results]:
@@ -274,16 +272,21 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     of these have no models.
 
     A night whose runs are over is kept in memory until one of its points changes; a suite that is renamed
-    has its new name after ten minutes.
+    has its new name after `KEPT_S`.
     """
+    now = time.monotonic()
     keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
-    by_key = {key: kept for key in keys if (kept := _memory.get(key)) is not None}
+    by_key = {key: _kept[key][1] for key in keys if key in _kept and now - _kept[key][0] < KEPT_S}
     missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
     for (key, night), (measured, is_settled) in zip(missing.items(), read_now, strict=True):
         by_key[key] = measured
         if is_settled and night.complete:
-            _memory.keep(key, measured)
+            _kept[key] = now, measured
+    for key in by_key.keys() & _kept.keys():
+        _kept.move_to_end(key)
+    while len(_kept) > _MOST_KEPT:
+        _kept.popitem(last=False)
     return [by_key[key] for key in keys]
 
 

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
-from hud.models import VERDICT_CODES, Experiment, Point, Stream
+from hud.models import VERDICTS, Experiment, Point, Stream
 from hud.pages.backends import SHOWN, SORTS, BackendComparison
 from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
@@ -46,17 +46,16 @@ MARKS: dict[Mark, str] = {
     "unjudged": "new or not judged",
     "not-run": "not run",
 }
-_SUSPECT = 10  # in place of a verdict's code, with the sign of the change
-_MARKS_OF_CODES: dict[int, Mark] = {
-    VERDICT_CODES["unchanged"]: "same",
-    VERDICT_CODES["regressed"]: "worse-certain",
-    VERDICT_CODES["improved"]: "better-certain",
-    VERDICT_CODES["inconclusive"]: "undecided",
-    -_SUSPECT: "worse",  # of a speedup
-    _SUSPECT: "better",
+_MARK_OF_VERDICT: dict[str, Mark] = {
+    "unchanged": "same",
+    "regressed": "worse-certain",
+    "improved": "better-certain",
+    "inconclusive": "undecided",
 }
-_CODES = (*range(_SUSPECT + 1), *range(-_SUSPECT, 0))  # in the order of an array's places
-_MARK_OF = np.array([_MARKS_OF_CODES.get(code, "unjudged") for code in _CODES], object)
+_SUSPECT = len(VERDICTS)  # in place of a verdict's code: of a speedup that rose, one more of one that fell
+_MARK_OF = np.array(
+    [_MARK_OF_VERDICT.get(word, "unjudged") for word in VERDICTS] + ["better", "worse"], object
+)
 _FAILED, _NOT_RUN = math.inf, -math.inf  # in place of a value
 _VERDICTS = {
     "regressed": '<span class="worse strong">▼ regressed</span>',
@@ -237,7 +236,7 @@ def _judged(
         ("experiment_id", "run_id", "value", "verdict", "noise"),
         """(
             SELECT s.experiment_id, p.run_id, p.value, coalesce(p.noise, 'NaN') AS noise,
-                coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int * sign(p.change)::int END,
+                coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int + (p.change < 0)::int END,
                     p.verdict, 0) AS verdict
             FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
             JOIN hud_point p ON p.series_id = s.id AND p.order_time BETWEEN %(since)s AND %(until)s
