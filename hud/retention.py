@@ -21,7 +21,7 @@ from django.db.models import BigIntegerField, Count, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, KernelCode, Task
+from hud.models import Artifact, Audit, IdempotencyKey, Import, KernelCode, LimitUse, Task
 
 _BATCH = 500
 _ORPHAN_AGE_S = 24 * 3600  # a younger file may be one whose row is not committed yet
@@ -102,7 +102,7 @@ def kinds() -> list[Rows | Files]:
         Files("refused files", lambda: _refused(_before(settings.HUD_KEEP_REFUSED_DAYS))),
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         Rows("ended imports", Import.objects.filter(finished__lt=requests)),
-        Rows("daily use", DailyUse.objects.filter(day__lt=requests)),
+        Rows("use of limits", LimitUse.objects.filter(at__lt=requests)),
         Rows("expired sessions", Session.objects.filter(expire_date__lt=timezone.now())),
         Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
         Files("orphan files", orphans),

@@ -25,12 +25,12 @@ from hud.management.commands import tick
 from hud.models import (
     Artifact,
     Audit,
-    DailyUse,
     Heartbeat,
     IdempotencyKey,
     Import,
     KernelBinary,
     KernelCode,
+    LimitUse,
     Task,
 )
 from hud.runs import logs
@@ -85,7 +85,7 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
         IdempotencyKey.objects.create(key=key, text="t", content_key="c", receipt={}, created=moment)
         job = Import.objects.create(content_key=f"c{number}", state="done", finished=moment)
         Import.objects.filter(pk=job.pk).update(created=moment)
-        DailyUse.objects.create(key=key, day=moment.date())
+        LimitUse.objects.create(name="n", caller=key.pk, used=1, at=moment)
         Session.objects.create(session_key=f"s{number}", session_data="", expire_date=moment + OLD / 2)
         code = KernelCode.objects.create(digest=uuid.uuid4(), text="", delivered=moment)
         KernelBinary.objects.create(binary=f"{number:016}", code=code)
@@ -107,7 +107,8 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
 
 
 def counts() -> list[int]:
-    models = (Artifact, IdempotencyKey, DailyUse, Session, KernelBinary, Audit.objects.filter(action="test"))
+    of_test = LimitUse.objects.filter(name="n"), Audit.objects.filter(action="test")
+    models = (Artifact, IdempotencyKey, Session, KernelBinary, *of_test)
     return [model.count() if hasattr(model, "count") else model.objects.count() for model in models]
 
 

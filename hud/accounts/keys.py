@@ -1,7 +1,6 @@
 """Create, find and revoke the API keys of programs. Only a key's SHA-256 is stored."""
 
 import hashlib
-import math
 import secrets
 from datetime import datetime, timedelta
 from typing import Any
@@ -98,47 +97,6 @@ def effective_scopes(key: ApiKey) -> Scopes:
 def name_of(key: ApiKey) -> str:
     """Return what pages and the audit call the caller that has this key."""
     return f"{key.owner.get_username()}, key {key.prefix}" if key.owner else f"key {key.prefix}"
-
-
-def take_call(key: ApiKey, per_minute: int) -> None:
-    """Take one call from the key's token bucket, which refills at `per_minute`. Raise Problem 429 with the
-    seconds to wait if it is empty. A clock that went back takes nothing from it. One statement, so that
-    concurrent calls cannot overdraw it."""
-    taken = fetch_tuples(
-        """
-        WITH level AS (
-            SELECT id, least(%(most)s, calls_left + %(most)s / 60.0
-                * greatest(0, coalesce(extract(epoch FROM clock_timestamp() - calls_at), 60))) AS calls
-            FROM hud_apikey WHERE id = %(key)s FOR UPDATE
-        )
-        UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()
-        FROM level WHERE k.id = level.id AND level.calls >= 1 RETURNING 1
-        """,
-        {"most": float(per_minute), "key": key.pk},
-    )
-    if not taken:
-        wait_s = max(1, math.ceil(60 / per_minute))
-        raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
-
-
-def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int, *, status: int = 429) -> None:
-    """Count bytes against the key's quota of the day (UTC). Raise Problem 429 or 507 if they exceed it, with
-    the seconds until the next day."""
-    now = timezone.now()
-    taken = fetch_tuples(
-        """
-        INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
-        SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
-        ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
-        WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
-        """,
-        {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
-    )
-    if not taken:
-        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-        wait_s = math.ceil((tomorrow - now).total_seconds())
-        detail = f"this key may send {most_bytes} bytes a day (UTC), and they are used up"
-        raise Problem(status, detail, retry_after_s=wait_s, code="quota")
 
 
 def earlier_answer(key: ApiKey, text: str, content_key: str) -> dict[str, Any] | None:

@@ -6,14 +6,14 @@ from dataclasses import fields
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from django.conf import settings
 from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Schema, Status
 from pydantic import Field, create_model
 
-from hud.accounts.keys import earlier_answer, take_call
+from hud.accounts.keys import earlier_answer
+from hud.accounts.limits import RUNS
 from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.experiments import stream_of
 from hud.api.schemas import (
@@ -175,7 +175,7 @@ def post_run(
     to that one.
     """
     key, text = caller_key(request), request.headers.get("Idempotency-Key", "")
-    take_call(key, settings.HUD_RUNS_PER_MINUTE)
+    RUNS.check(key.pk)
     _check_subject(given)
     with transaction.atomic():
         if query.dry_run:
