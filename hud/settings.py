@@ -197,7 +197,6 @@ HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
 HUD_CONFIRM_MINUTES = env_number("HUD_CONFIRM_MINUTES", 60, or_zero=True)  # of hosts a day; 0: no repeats
 HUD_KEEP_LOGS_DAYS = env_number("HUD_KEEP_LOGS_DAYS", 90)
 HUD_KEEP_ARTIFACTS_DAYS = env_number("HUD_KEEP_ARTIFACTS_DAYS", 180)
-HUD_KEEP_REFUSED_DAYS = env_number("HUD_KEEP_REFUSED_DAYS", 30)
 HUD_KEEP_REQUESTS_DAYS = env_number("HUD_KEEP_REQUESTS_DAYS", 30)  # idempotency keys, imports, use of limits
 HUD_KEEP_AUDIT_DAYS = env_number("HUD_KEEP_AUDIT_DAYS", 730)
 

@@ -91,8 +91,6 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
         KernelBinary.objects.create(binary=f"{number:016}", code=code)
         audit.note(who="me", action="test", subject=f"{number}")
         Audit.objects.filter(subject=f"{number}").update(at=moment)
-        files.append(write(own_data / "agent" / "refused" / f"{number}" / "outcome.json", age=age))
-        os.utime(files[-1].parent, (moment.timestamp(), moment.timestamp()))
     waiting = Import.objects.create(content_key="w")
     stay += [
         write(own_data / "imports" / str(waiting.uid), age=OLD),
@@ -127,7 +125,7 @@ def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
     assert all(path.exists() for path in stay + go)
     assert counts() == [2] * 6
     said = {line[:18].strip(): line[18:].split() for line in printed.getvalue().splitlines()}
-    assert said["artifacts"][:2] == said["task logs"][:2] == said["refused files"][:2] == ["1", "1000"]
+    assert said["artifacts"][:2] == said["task logs"][:2] == ["1", "1000"]
     assert said["orphan files"][:2] == ["3", "3000"]
     assert {words[0] for name, words in said.items() if name != "orphan files"} == {"1"}
     call_command("prune", stdout=StringIO())

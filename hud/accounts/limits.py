@@ -40,7 +40,7 @@ class RateLimit:
         if amount < 0 or used <= self._most():
             return 0
         self.take(caller, -amount)
-        return max(1, math.ceil((used - self._most()) / per_s))
+        return max(1, math.ceil(float(used - self._most()) / per_s))
 
     def check(self, caller: object, amount: int = 1) -> None:
         """Count what a caller does. Raise Problem with the seconds to wait after too much."""
