@@ -70,7 +70,7 @@ HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
 HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
 HUD_MAX_IMPORT_RECORDS = int(env_number("HUD_MAX_IMPORT_RECORDS", 1_000_000))  # in one import job
-HUD_IMPORT_MEMORY_MIB = int(env_number("HUD_IMPORT_MEMORY_MIB", 1024))  # of the process of an import job
+HUD_IMPORT_MEMORY_MIB = int(env_number("HUD_IMPORT_MEMORY_MIB", 1024))  # that an import job may take
 HUD_IMPORT_S = env_number("HUD_IMPORT_S", 600)  # for one attempt of an import job
 HUD_IMPORT_ATTEMPTS = 3  # processes that may die over one import job
 HUD_READ_S = env_number("HUD_READ_S", 30)  # for receiving a request
