@@ -14,7 +14,7 @@ from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user
 from hud.models import ApiKey, Host, IdempotencyKey, Stream
 from hud.problems import Problem
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_models
 
 _LONGEST_TEXT = 200  # of an Idempotency-Key
 _LAST_USE_PRECISION = timedelta(minutes=1)
@@ -99,20 +99,17 @@ def name_of(key: ApiKey) -> str:
     return f"{key.owner.get_username()}, key {key.prefix}" if key.owner else f"key {key.prefix}"
 
 
-def earlier_answer(key: ApiKey, text: str, content_key: str) -> dict[str, Any] | None:
-    """Return the answer that a request of this content got under an `Idempotency-Key` of an API key; None if
-    it is new. Hold the text until the transaction ends. Raise Problem 409 while a request with it runs, 422
+def request_of(key: ApiKey, text: str, content_key: str) -> tuple[IdempotencyKey, bool]:
+    """Return the row of an `Idempotency-Key` of an API key, whose receipt is {} until the caller fills it in,
+    and whether it is new. A concurrent request with it waits until this transaction ends. Raise Problem 422
     for a text that none can be, or that was another request's."""
     if len(text) > _LONGEST_TEXT or "\0" in text:
         raise Problem(422, f"an Idempotency-Key is a text of at most {_LONGEST_TEXT} characters")
-    lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
-    if fetch_tuples(lock, [text, key.pk]) != [(True,)]:
-        detail = "a request with this Idempotency-Key is still running; ask again"
-        raise Problem(409, detail, retry_after_s=1)
-    known = IdempotencyKey.objects.filter(key=key, text=text).first()
-    if known and known.content_key != content_key:
+    new = {"content_key": content_key, "receipt": {}}
+    row, is_new = IdempotencyKey.objects.get_or_create(key=key, text=text, defaults=new)
+    if row.content_key != content_key:
         raise Problem(422, "this Idempotency-Key was used for another request")
-    return known.receipt if known else None
+    return row, is_new
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:

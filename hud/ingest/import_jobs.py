@@ -25,7 +25,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import client_address
-from hud.ingest.receive import Content, ingest, keep_key
+from hud.ingest.receive import Content, answer_of, ingest
 from hud.ingest.runs import keep_references
 from hud.models import ApiKey, Import
 from hud.problems import Problem
@@ -55,7 +55,7 @@ def submit(
         stream = for_upload(parameters.stream, key)
         content = Content.of(body, parameters, stream)
         if key and idempotency_key:
-            keep_key(key, idempotency_key, content)
+            answer_of(key, idempotency_key, content)
         columns = {"parameters": parameters.given(), "key": key, "address": client_address.get()}
         job, is_new = Import.objects.exclude(state=Import.State.FAILED).get_or_create(
             content_key=content.request_key, stream=stream, defaults=columns
