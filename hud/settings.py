@@ -104,7 +104,6 @@ AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 if HUD_OIDC_ISSUER:
     AUTHENTICATION_BACKENDS.append("hud.accounts.sign_on.SignOnBackend")
 
-DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or embedded.secret_key(HUD_DATA, required=PRODUCTION)
 ALLOWED_HOSTS = names.allowed_hosts(os.environ, production=PRODUCTION)
 
@@ -206,9 +205,7 @@ LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
-USE_TZ = True
 TIME_ZONE = "UTC"
-LANGUAGE_CODE = "en-us"
 USE_I18N = False
 
 STATIC_URL = "/static/"
@@ -233,8 +230,6 @@ CONTENT_SECURITY_POLICY = {
         "form-action": ["'self'"],
     }
 }
-X_FRAME_OPTIONS = "DENY"
-SESSION_COOKIE_SAMESITE = "Lax"
 SILENCED_SYSTEM_CHECKS = ["security.W001"]  # HttpsMiddleware is Django's SecurityMiddleware
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env_bool("HUD_SSL_REDIRECT", default=True)
