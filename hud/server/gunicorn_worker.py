@@ -2,8 +2,9 @@
 
 waitress's main loop receives whole requests, gives them to threads, and sends the answers. Large bodies and
 answers wait in temporary files, static files are sent from their own. To each connection this adds what
-waitress lacks: deadlines and limits by address. Whoever sends or reads less than 20 kB/s, or nothing for
-`HUD_READ_S`, loses the connection. What is refused here is answered in problem+json.
+waitress lacks: deadlines, limits by address, and checked keys. Whoever sends or reads less than 20 kB/s, or
+nothing for `HUD_READ_S`, loses the connection. A large body is received only from a key that may send one.
+What is refused here is answered in problem+json.
 """
 
 import os
@@ -17,19 +18,20 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
+from django.db import close_old_connections
 from gunicorn.workers.base import Worker as BaseWorker
 from waitress import wasyncore
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
 from waitress.task import ErrorTask, WSGITask
-from waitress.utilities import RequestEntityTooLarge
 
 from hud.problems import Problem
-from runner.formats.errors import LARGER_FILES
 
 MAX_HEAD_BYTES = 64 * 1024
 _SLOWEST_BYTES_PER_S = 20_000
+_UNKNOWN_BYTES = 64 * 1024  # the largest body of a sender whose key was not checked
+_LARGE_BODIES = {"upload", "host"}  # scopes
 _LINGER_S = 2  # for the client to read its answer before the connection closes
 _PIECE_BYTES = 256 * 1024
 _ADDRESS_SOCKETS = 256  # of one address; its oldest one ends where it opens more
@@ -38,27 +40,48 @@ _CONNECTIONS = 1000
 _SWEEP_S = 1.0
 _MEMORY_BYTES = 256 * 1024  # of one body or answer; the rest waits in a file
 _UNREAD_BYTES = 64 * 2**20  # of one answer, before its thread waits for the reader
+_UNLIMITED_BYTES = 2**62  # the application refuses a large body itself, see `Channel`
 
 
 class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annotations
-    """One request while it is received. A body that is too large, or whose length is not announced, is not
-    received: the request is refused by its head alone, and the connection closes afterwards."""
+    """One request while it is received.
+
+    A body that is too large, or whose length is not announced, is not received: the application refuses it
+    by its head alone, and the connection closes afterwards (`cut`).
+    """
+
+    error: Any
+    cut = False
+    key = ""  # of a large body, before it is received
+
+    def received(self, data: bytes) -> int:
+        count = super().received(data)
+        return len(data) if self.cut else int(count)  # else the body would count as the next request
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         if self.version not in {"1.0", "1.1"}:
             raise ParsingError("HTTP/1.0 or HTTP/1.1")
-        most = max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
-        if self.chunked or "TRANSFER_ENCODING" in self.headers:
-            self.refuse(HTTPStatus.LENGTH_REQUIRED)
-        elif self.content_length > most:
-            self.refuse(RequestEntityTooLarge(f"the body is over {most} bytes; {LARGER_FILES}"))
+        limit = max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
+        if self.chunked or "TRANSFER_ENCODING" in self.headers or self.content_length > limit:
+            self.cut_body()
+        elif self.content_length > _UNKNOWN_BYTES:
+            scheme, _, key = self.headers.get("AUTHORIZATION", "").partition(" ")
+            self.key = key.strip() if scheme.lower() == "bearer" else ""
+            if not self.key:
+                self.cut_body()
 
-    def refuse(self, error: Any) -> None:
-        """Answer with this status, or error of waitress, and close the connection."""
+    def cut_body(self) -> None:
+        """Let the application answer by the head alone."""
         self.close()
-        self.error, self.content_length, self.expect_continue = error, 0, False
-        self.completed = self.headers_finished = True
+        self.cut, self.completed, self.chunked, self.expect_continue = True, True, False, False
+        self.body_rcv, self.content_length = None, 0
+        self.headers["CONNECTION"] = "close"
+
+    def refuse(self, status: HTTPStatus) -> None:
+        self.cut_body()
+        self.error = status
+        self.headers_finished = True
 
 
 class Answer(WSGITask):  # type: ignore[misc]
@@ -84,13 +107,14 @@ class Refusal(ErrorTask):  # type: ignore[misc]
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]
-    """One connection. All of this runs in the main loop, where nothing may block."""
+    """One connection. All but `service` and what it calls runs in the main loop, where nothing may block."""
 
     parser_class = Request
     task_class = Answer
     error_task_class = Refusal
     request: Any  # Request, or None between two
     close_when_flushed: bool
+    _unchecked = False  # a thread looks up the key of the request that is being received
     _leaving = False  # all is sent; what the client still sends is thrown away
     _direction = ""
     _moved_bytes = 0
@@ -117,7 +141,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         return unread + (self.request.body_bytes_received if self.request else 0)
 
     def readable(self) -> bool:
-        return self._leaving or bool(super().readable())
+        return self._leaving or (super().readable() and not self._unchecked)
 
     def received(self, data: bytes) -> bool:
         if self._leaving:
@@ -126,11 +150,18 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             self._direction = ""
         self._note("receives", len(data))
         try:
-            return bool(super().received(data))
+            accepted = bool(super().received(data))
         except OSError as error:  # a full disk
             self.logger.warning("a request cannot be kept: %s", error)
             self._refuse(HTTPStatus.INSUFFICIENT_STORAGE)
             return False
+        if self._needs_check():
+            self.server.add_task(self)
+        return accepted
+
+    def send_continue(self) -> None:
+        if not self.request.key:
+            super().send_continue()
 
     def send(self, data: bytes, do_close: bool = True) -> int:
         sent = int(super().send(data, do_close))
@@ -171,7 +202,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         elif self.total_outbufs_len:
             self._note("sends", 0)
             overdue = is_slow
-        elif self.requests:
+        elif self.requests or self._unchecked:
             overdue = False
         elif self.request is not None:
             overdue = False
@@ -190,13 +221,56 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         self.handle_close()
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Give the refusal of what is received to a thread, as waitress does with a complete request."""
         with self.requests_lock:
             request = self.request or self.parser_class(self.adj)
             request.refuse(status)
-            self.request, self.sent_continue = None, False
-            self.requests.append(request)
-            self.server.add_task(self)
+            self._begin(request)
+
+    def _begin(self, request: Request) -> None:
+        """Give a request to a thread, as waitress does with one that is complete."""
+        self.request, self.sent_continue = None, False
+        self.requests.append(request)
+        self.server.add_task(self)
+
+    def _needs_check(self) -> bool:
+        """Return whether to check a key now, for this thread alone."""
+        with self.requests_lock:
+            begins = bool(self.request and self.request.key and not self.requests and not self._unchecked)
+            self._unchecked |= begins
+        return begins
+
+    # In a thread.
+
+    def service(self) -> None:
+        if self.requests:
+            super().service()
+            if not self._needs_check():
+                return
+        self._check_key()
+
+    def _check_key(self) -> None:
+        """Receive the rest of a large body, or let the application refuse its key."""
+        request = self.request
+        try:
+            close_old_connections()
+            from hud.accounts.keys import effective_scopes, find_key  # noqa: PLC0415 - needs applications
+
+            key = find_key(request.key)
+            valid = key is not None and not _LARGE_BODIES.isdisjoint(effective_scopes(key))
+        except Exception as error:  # noqa: BLE001 - the database is away, in one of many ways
+            self.logger.warning("a key cannot be checked: %s", error)
+            request.refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            valid = False
+        with self.requests_lock:
+            request.key = ""
+            if not valid:
+                if not request.error:
+                    request.cut_body()
+                self._begin(request)
+            elif request.expect_continue:
+                self.send_continue()
+        self._unchecked = False
+        self.server.pull_trigger()
 
 
 def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
@@ -239,7 +313,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
             outbuf_overflow=_MEMORY_BYTES,
             outbuf_high_watermark=_UNREAD_BYTES,
             max_request_header_size=MAX_HEAD_BYTES,
-            max_request_body_size=2**62,  # see `Request`
+            max_request_body_size=_UNLIMITED_BYTES,
             clear_untrusted_proxy_headers=False,  # the application knows which proxies to trust
             trusted_proxy="127.0.0.1",  # as gunicorn does: whether its visitors use HTTPS
             trusted_proxy_headers="x-forwarded-proto",

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from hud.accounts.keys import create_key
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
@@ -115,3 +116,15 @@ def test_sockets_of_one_address_are_limited(hud_process: Hud, clients: ExitStack
     assert status_of(hud_process) == 200
     wait_for(lambda: all(map(ends, idle[:50])), "the end of the oldest ones")
     assert not any(map(ends, idle[-100:]))
+
+
+@pytest.mark.parametrize("scopes", [["read"], ["run"]])
+def test_large_bodies_of_keys_that_may_not_upload_are_not_received(
+    hud_process: Hud, clients: ExitStack, scopes: list[str]
+) -> None:
+    hud_process.start()
+    head = "POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
+    sender = connect(hud_process, clients)
+    key = create_key(name="k", scopes=scopes, who="t")[1]
+    sender.sendall(f"{head}Authorization: Bearer {key}\r\nExpect: 100-continue\r\n\r\n".encode())
+    assert sender.recv(100).startswith(b"HTTP/1.1 403 ")
