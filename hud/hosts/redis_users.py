@@ -1,8 +1,8 @@
 """One Redis user for each host, if the server permits it.
 
-Such a user reaches the queues, jobs and workers of its own host, and no administrative command. Its password
-is derived from the host's key, so it is stored nowhere and ends with the key. Redis forgets its users when it
-restarts; `manage.py tick` restores them.
+Such a user reaches the queues, jobs and workers of its own host and RQ's list of workers, and no
+administrative command. Its password is derived from the host's key, so it is stored nowhere and ends with the
+key. Redis forgets its users when it restarts; `manage.py tick` restores them.
 """
 
 import hmac
@@ -27,6 +27,7 @@ _COMMANDS = (  # what RQ's worker needs; others, such as PFCOUNT, have had holes
     *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+info", "+exists", "+del", "+expire"),
     *("+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+blmove"),
 )
+_CLOSED = "hud:rq_workers_closed"  # set once a host has filled the one list that all of them write
 _OWNED = re.compile(rb"rq:(?:queue|job|worker|workers):host-(\d+)-")
 _MOST_BYTES = 2**20  # of a host's keys; those of RQ's workers have a hundredth
 
@@ -48,20 +49,26 @@ def sync() -> None:
     until it is resumed. Do nothing while Redis is down."""
     try:
         with queues.connect() as redis:
-            _set_users(redis)
+            is_too_large = (redis.memory_usage(REDIS_WORKER_KEYS, samples=0) or 0) > _MOST_BYTES
+            _set_users(redis, may_list_workers=not is_too_large and not redis.exists(_CLOSED))
             for host in Host.objects.filter(pk__in=_with_large_keys(redis), redis_user=True):
                 _shut_out(redis, host)
             _list_workers(redis)
+            if is_too_large:
+                logger.warning("%s was filled: hosts of an earlier release are not woken", REDIS_WORKER_KEYS)
+                redis.set(_CLOSED, 1)
     except (RedisError, OSError) as error:
         logger.warning("Redis is away or full: %s", error)
 
 
-def _set_users(redis: Redis) -> None:
+def _set_users(redis: Redis, *, may_list_workers: bool) -> None:
     attached = Host.objects.filter(detached_at__isnull=True)
+    shared = ["~rq:workers"] if may_list_workers else []
     try:
         for host in attached.filter(drained=False):
             if digest := key_digest_of(host.pk):
-                redis.execute_command("ACL", "SETUSER", _name(host), *_rules(host, _password(digest)))
+                rules = [*_rules(host, _password(digest)), *shared]
+                redis.execute_command("ACL", "SETUSER", _name(host), *rules)
                 if not host.redis_user:
                     Host.objects.filter(pk=host.pk).update(redis_user=True)
         for host in Host.objects.filter(detached_at__isnull=False, redis_user=True):
@@ -92,7 +99,8 @@ def _shut_out(redis: Redis, host: Host) -> None:
 
 
 def _list_workers(redis: Redis) -> None:
-    """Write RQ's list of all workers, for its pages, from those of the hosts' queues."""
+    """Write RQ's list of all workers, for its pages, from those of the hosts' queues: hosts of an earlier
+    release write it too, and may have made something else of it."""
     workers: set[bytes] = set()
     for accelerator in Accelerator.objects.filter(host__detached_at=None):
         with suppress(ResponseError):  # the host made something else of its own list

@@ -153,8 +153,6 @@ def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:
             ("SSCAN", "rq:workers", 0),
             ("HSCAN", f"rq:worker:host-{one.pk}-x", 0),
             ("SMEMBERS", "rq:workers"),
-            ("SADD", "rq:workers", "x"),
-            ("HSET", "rq:workers", "is", "no set"),
             ("SET", f"rq:job:host-{one.pk}-x", "x"),
             ("SETRANGE", f"rq:job:host-{one.pk}-x", 2**28, "x"),
             ("PFADD", f"rq:job:host-{one.pk}-x", "x"),
@@ -185,6 +183,7 @@ def test_a_host_keeps_no_other_from_listening_by_what_it_does_to_the_list_of_wor
 ) -> None:
     (one, url), (other, other_url) = register("one"), register("other")
     with Redis.from_url(url) as redis:
+        redis.hset("rq:workers", "is", "no set")
         redis.hset(f"rq:workers:{one.accelerators.get().queue}", "is", "no set")
     worker = worker_of(other, other_url, tmp_path)
     worker.register_birth()
@@ -225,6 +224,27 @@ def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: O
         registration.control("resume", host=one, who="t")
         redis_users.sync()
         assert Redis.from_url(url).ping()
+
+
+def test_a_host_that_fills_the_list_of_all_workers_gains_and_stops_nothing(open_redis: OpenRedis) -> None:
+    (_one, url), (_other, other_url) = register("one"), register("other")
+    with Redis.from_url(open_redis.url) as redis, Redis.from_url(url) as hostile:
+        for number in range(16):
+            hostile.sadd("rq:workers", f"{number}-" + "x" * 2**19)
+        fill_up(redis)
+        request()
+        assert matching.ring_idle() == 0, "no write is taken"
+        redis_users.sync()
+        for host in Host.objects.all():
+            assert host.redis_user is True
+            assert "boss" not in redis_users.url_of(host), "nobody is given the rights of the dashboard"
+        assert matching.ring_idle() == 2
+        for _ in range(2):
+            for address in (url, other_url):
+                with pytest.raises(NoPermissionError):
+                    Redis.from_url(address).sadd("rq:workers", "x")
+            redis_users.sync()
+        assert Host.objects.filter(drained=False).count() == 2, "none of them has to be the one"
 
 
 def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis) -> None:
