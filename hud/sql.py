@@ -65,19 +65,17 @@ class PreparedReadsMiddleware:
             _prepares.reset(token)
 
 
-def _cursor(columns: Format = Format.TEXT) -> CursorWrapper:
+def _cursor(*, binary: bool = False) -> CursorWrapper:
     cursor = connection.cursor()
     if _prepares.get():
         cursor.cursor = Cursor(connection.connection)  # Django's puts the parameters into the statement
-        cursor.cursor.format = columns
+        cursor.cursor.format = Format(binary)
     return cursor
 
 
-def fetch_tuples(
-    statement: str, params: _Params = None, *, columns: Format = Format.TEXT
-) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement. `columns` of bytes are half as long in the binary format."""
-    with _cursor(columns) as cursor:
+def fetch_tuples(statement: str, params: _Params = None, *, binary: bool = False) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement. Columns of bytes are half as long in the `binary` format."""
+    with _cursor(binary=binary) as cursor:
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
@@ -218,7 +216,7 @@ def fetch_columns(columns: Sequence[str], rows: str, params: Mapping[str, Any]) 
     element costs a hundredth of what it costs as a part of a row."""
     arrays = ", ".join(f"array_send(array_agg({column}))" for column in columns)
     statement = f"SELECT {arrays} FROM {rows}"  # noqa: S608 — columns of ours  # nosec B608
-    (row,) = fetch_tuples(statement, params, columns=Format.BINARY)
+    (row,) = fetch_tuples(statement, params, binary=True)
     return [numbers_of(column) for column in row]
 
 

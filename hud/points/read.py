@@ -5,8 +5,6 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from psycopg.pq import Format
-
 from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
@@ -105,7 +103,7 @@ def recent(series_ids: Iterable[int], most: int) -> list[list[float]]:
         )) FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place) ORDER BY place
         """,
         {"series": int_array(series_ids), "branches": stored_names(), "most": most},
-        columns=Format.BINARY,
+        binary=True,
     )
     return [numbers_of(values)[::-1].tolist() for (values,) in newest]
 
