@@ -168,7 +168,7 @@ def judge_series(pending: Sequence[Series]) -> None:
             key = series_id, class_key
             one = present.setdefault(key, Judged(by_id[series_id], class_key, judging[series_id]))
             one.reference = references.get(key)
-            new = _judge_points(one, points, settled.get(key, []), is_first=series_id not in seen)
+            new = take_points(one, points, settled.get(key, []), is_first=series_id not in seen)
             rows += (row for row in new if row["order_time"] >= touched[series_id])
             seen.add(series_id)
         _find_headlines(present)
@@ -251,7 +251,7 @@ def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
     }
 
 
-def _judge_points(
+def take_points(
     one: Judged, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
 ) -> Iterable[dict[str, Any]]:
     """Judge the points that the level does not know; yield the columns of each new one. At each time in

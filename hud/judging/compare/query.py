@@ -16,8 +16,8 @@ from hud.judging.compare.judged import COLUMNS, known_failures
 from hud.judging.compare.points import Cohort, Fact, Places, Points, differences
 from hud.judging.compare.rows import ComparedRow, add_regressions
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
-from hud.judging.regressions.counts import Counts as Waiting
-from hud.judging.regressions.counts import Scope, count
+from hud.judging.regressions.read import Counts as Waiting
+from hud.judging.regressions.read import Scope, count
 from hud.models import Experiment, Metric, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
