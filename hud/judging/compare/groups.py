@@ -162,7 +162,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
     for column in order:
         metric = cohort.metrics[column]
         if kinds[column] == "speed" and metric.unit in _TIME_UNITS and matched[column] and TIME not in means:
-            base, head = (one.value[both[:, column], column] for one in sides)
+            base, head = (one.table.value[both[:, column], column] for one in sides)
             before, ends = float(base.sum()), list[float]()
             if base.size >= FEWEST_CASES:
                 ends = [end * base.size / before for end in t_interval((head - base).tolist())]
@@ -189,7 +189,7 @@ def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
         "new_failures": failures & ~known,
         "known_failures": failures & known,
         "new_passes": both & head_passes & ~base_passes,
-        "undecided": (sides[1].undecided[members] > 0).any(axis=1),
+        "undecided": sides[1].table.undecided[members].any(axis=1),
     }
     return {name: int(np.count_nonzero(found)) for name, found in counted.items()}
 

@@ -113,8 +113,7 @@ def read(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) ->
         row.choose_best()
     _judge_moved(rows, cohort, pairs, places, known)
     _add_alone(rows, cohort, metric)
-    in_order = [rows[at] for at in np.argsort(cohort.names).tolist()]
-    return [row for row in in_order if row.best or row.alone]
+    return [row for row in rows if row.best or row.alone]
 
 
 def _judge_moved(
@@ -142,7 +141,7 @@ def _judge_moved(
                 for one, cell in zip(pairs, rows[line].cells, strict=True)
             ]
         noise = float(of_head.noise[line, column])
-        points = int(cohort.sides[side].level_points[line, column])
+        points = int(cohort.sides[side].table.level_points[line, column])
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
         cell = judge(metric, rule, (base, head), measured, noise=noise, points=points)
