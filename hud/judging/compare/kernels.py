@@ -264,7 +264,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     ]
     page.counts = sorted(counts, key=lambda one: one.base == one.head)
     if with_code:
-        page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
+        page.offered = offered({before.experiment, after.experiment}, stream)
         numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
         for point in points:
             point.numbers = numbers.get((point.run.pk, point.experiment.pk), [])

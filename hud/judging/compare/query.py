@@ -7,8 +7,6 @@ from functools import cached_property
 from itertools import compress
 from typing import Any
 
-import orjson
-
 from hud.judging.compare import groups as groups_of
 from hud.judging.compare import rows as rows_of
 from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
@@ -21,7 +19,7 @@ from hud.judging.regressions.read import Scope, count
 from hud.models import Experiment, Metric, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
-from hud.sql import fetch_models, fetch_tuples, int_array
+from hud.sql import by_id, fetch_models
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
@@ -131,14 +129,7 @@ class ComparePage:
     def to_rows(self) -> list[dict[str, Any]]:
         rows = self.rows.every
         add_regressions(rows)
-        columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
-        identities = fetch_tuples(  # without making models
-            f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
-            {"ids": int_array(row.pk for row in rows)},
-        )
-        about = {pk: dict(zip(IDENTITY.names, (pk, *parts), strict=True)) for pk, *parts in identities}
-        for one in about.values():
-            one["knobs"] = orjson.loads(one["knobs"])
+        about = {pk: IDENTITY.row(one) for pk, one in by_id(Experiment, [row.pk for row in rows]).items()}
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from django.db.models import Max
 
 from hud.judging.compare.judged import COLUMNS, KNOWN_FAILURE, JudgedCell, Pairs, judge, screen
 from hud.judging.compare.points import Cohort, ComparedPoint, Places, add_details
 from hud.judging.compare.sides import ComparedSide
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Experiment, Metric, Regression
+from hud.models import Compilation, Experiment, Metric, Regression
 from hud.runs.places import Builds, Rerun
-from hud.sql import Bools, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import Bools, by_id, fetch_models, int_array
 
 _BREAKS = "graph_breaks"
 
@@ -187,23 +188,17 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     changed = [(row, row.best) for row in rows if row.best and row.best.changed]
     if not changed:
         return
-    points = [(point.run_id, row.pk) for row, best in changed for point in (best.base, best.head)]
-    counted = fetch_tuples(
-        """
-        SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
-        WHERE run_id = ANY(%(runs)s::int[]) AND experiment_id = ANY(%(experiments)s::int[])
-        GROUP BY run_id, experiment_id
-        """,
-        dict(zip(("runs", "experiments"), map(int_array, zip(*points, strict=True)), strict=True)),
-    )
+    runs = {point.run_id for _row, best in changed for point in (best.base, best.head)}
+    known = Compilation.objects.filter(run__in=runs, experiment__in=[row.pk for row, _best in changed])
+    counted = known.values_list("run", "experiment").annotate(count=Max("kernels__len"))
     builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
     for row, best in changed:
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))
         base, head = ((one.torch, one.torch_git) for one in environments)
         row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
-        runs = best.base.run_id, best.head.run_id
-        before, after = (kernels.get((run, row.pk)) for run in runs)
+        sides = [f"run:{point.run_id}/experiment:{row.pk}" for point in (best.base, best.head)]
+        before, after = (kernels.get((point.run_id, row.pk)) for point in (best.base, best.head))
         if before is not None and after is not None:
-            row.code = f"run:{runs[0]}/experiment:{row.pk}", f"run:{runs[1]}/experiment:{row.pk}"
+            row.code = sides[0], sides[1]
             if before != after and not row.facts:
                 row.facts = f"{after} kernels, was {before}"
