@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import F
 
 from hud.judging.change_points import change_points
+from hud.judging.judge import read_points
 from hud.judging.levels import SeriesPoint
-from hud.judging.points import read_points
 from hud.judging.regressions.events import apply, close, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.judging.rules.thresholds import SMALL_STEP, Thresholds

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max
 
-from hud.judging.judge import take_points
+from hud.judging.judge import read_points, take_points
 from hud.judging.levels import SeriesPoint
-from hud.judging.points import read_points
 from hud.judging.regressions.follow import Judged, settled
 from hud.judging.rules.thresholds import Thresholds, metrics_by_class, opens_regressions
 from hud.judging.rules.write import Rule, touched
