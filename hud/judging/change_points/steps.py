@@ -1,15 +1,15 @@
 """Candidate steps of a series, and which of them are real.
 
-Candidates split it into stretches of equal level: least absolute deviations with a price for each jump, solved
-exactly over a grid of levels by Viterbi (Storath, Weinmann, Unser 2017), O(n · levels). Of a longer series
-overlapping blocks are solved side by side, since a night costs numpy's calls rather than its sums.
+Candidates split it into stretches of equal level: least absolute deviations with a price for each jump,
+solved exactly over a grid of levels by Viterbi (Storath, Weinmann, Unser 2017), O(n · levels). Of a longer
+series overlapping blocks are solved side by side, since a night costs numpy's calls rather than its sums.
 
 Those are real that a likelihood ratio bears out against noise that may itself wander. A step and a slow walk
-look alike to any test that assumes independent nights. Here both compete: the series
-is explained by steps plus noise whose spectrum is one of a grid (white, autocorrelated, random walk,
-mixtures), and a step is taken only if steps with their best noise beat no step with its best noise. A cosine
-transform makes all these noises independent by frequency (Whittle's likelihood), so that one table of
-weighted products answers for every set of steps.
+look alike to any test that assumes independent nights. Here both compete: the series is explained by steps
+plus noise whose spectrum is one of a grid (white, autocorrelated, random walk, mixtures), and a step is taken
+only if steps with their best noise beat no step with its best noise. A cosine transform makes these noises
+independent by frequency (Whittle's likelihood), so that one table of weighted products answers for every set
+of steps.
 """
 
 from collections.abc import Iterator, Sequence

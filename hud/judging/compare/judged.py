@@ -102,7 +102,9 @@ def judge(
     inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
-        return _by_status(metric, base, head)
+        changed = {(True, False): ("failed", ""), (False, True): ("improved", "new_pass")}
+        same = "unchanged", "" if base.good else "both_fail"
+        return JudgedCell(metric, base, head, *changed.get((base.good, head.good), same))
     if quality := worst_quality((base.quality, head.quality)):
         change = head.value / base.value - 1 if base.value else None
         return JudgedCell(metric, base, head, "inconclusive", quality, change)
@@ -117,14 +119,6 @@ def judge(
         if before and after and not before & after:  # known on both sides, and none is on both
             word, reason = "inconclusive", OTHER_DRAW
     return JudgedCell(metric, base, head, word, reason, found.change, found.noise, found.factor)
-
-
-def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> JudgedCell:
-    if base.good and not head.good:
-        return JudgedCell(metric, base, head, "failed")
-    if head.good and not base.good:
-        return JudgedCell(metric, base, head, "improved", "new_pass")
-    return JudgedCell(metric, base, head, "unchanged", "" if base.good else "both_fail")
 
 
 def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_cards: Collection[str]) -> str:
@@ -209,7 +203,10 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     undecided = base.undecided | head.undecided
     by_status = (kinds == "status") | np.isnan(base.value) | np.isnan(head.value)
     is_timing = ~by_status & (kinds == "timing")
-    size = np.abs(_steps(base.value, head.value))
+    scale = np.maximum(np.maximum(np.abs(base.value), np.abs(head.value)), np.finfo(float).tiny)
+    positive = (base.value > 0) & (head.value > 0)
+    logs = [np.log(np.where(positive, end.value, 1.0)) for end in (base, head)]
+    size = np.abs(np.where(positive, logs[1] - logs[0], head.value / scale - base.value / scale))
     noise = np.where(head.noise > 0, head.noise, floors[..., 2])
     factor = point_factors(size, noise, head.level_points)
     enough = (head.level_points >= 2) & (head.level_points * base.count >= _FEWEST)
@@ -242,11 +239,3 @@ def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:
     sets = {row.tobytes(): set(compress(names, row)) for row in present}
     headline = {key: [role_of(name, own) == "headline" for name in names] for key, own in sets.items()}
     return np.array([headline[row.tobytes()] for row in present], bool).reshape(present.shape)
-
-
-def _steps(base: Floats, head: Floats) -> Floats:
-    """Return log ratios of positive values, else the differences relative to the larger magnitude."""
-    scale = np.maximum(np.maximum(np.abs(base), np.abs(head)), np.finfo(float).tiny)
-    positive = (base > 0) & (head > 0)
-    logs = np.log(np.where(positive, head, 1.0)) - np.log(np.where(positive, base, 1.0))
-    return np.where(positive, logs, head / scale - base / scale)
