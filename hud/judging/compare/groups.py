@@ -9,16 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hud.judging.aggregates import (
-    FEWEST_CASES,
-    FEWEST_TO_CALL,
-    HUD_PASSES,
-    HudRow,
-    hud_geometric_mean,
-    hud_pass_rate,
-    paired_means,
-    ratio_of,
-)
+from hud.judging import aggregates
 from hud.judging.compare.points import Cohort, ComparedPoint, GroupKey, Places, Points, add_details
 from hud.models import Metric
 from hud.sql import Bools, Ints
@@ -55,12 +46,12 @@ class Mean:
 
     @property
     def change(self) -> float | None:
-        return ratio_of(self.base, self.head) - 1 if self.base and self.head else None
+        return aggregates.ratio_of(self.base, self.head) - 1 if self.base and self.head else None
 
     @property
     def tone(self) -> str:
         """Return better or worse where the interval of enough cases leaves no change out, else ''."""
-        if self.low is None or self.high is None or self.matched < FEWEST_TO_CALL:
+        if self.low is None or self.high is None or self.matched < aggregates.FEWEST_TO_CALL:
             return ""
         if self.low <= 0 <= self.high:
             return ""
@@ -139,7 +130,7 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: B
         means = _means(cohort, sides, members, [one for at in order for one in (by_device[at], at)], kinds)
         if hud_rows:
             rows = [{at: one[at] for at in members.tolist() if at in one} for one in hud_rows]
-            rates = [hud_pass_rate(list(one.values())) for one in rows]
+            rates = [aggregates.hud_pass_rate(list(one.values())) for one in rows]
             means = _hud_means(cohort, sides, rows, means)
         groups.append(CohortGroup(counts, not elsewhere[members].any(), means, key, (rates[0], rates[1])))
     return groups
@@ -164,7 +155,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
         if kinds[column] == "speed" and metric.unit in _TIME_UNITS and matched[column] and TIME not in means:
             base, head = (one.table.value[both[:, column], column] for one in sides)
             before, ends = float(base.sum()), list[float]()
-            if base.size >= FEWEST_CASES:
+            if base.size >= aggregates.FEWEST_CASES:
                 ends = [end * base.size / before for end in t_interval((head - base).tolist())]
             low, high = ends if ends and all(map(math.isfinite, ends)) else (None, None)
             means[TIME] = Mean(
@@ -207,7 +198,7 @@ def _means(
         kind, matched = kinds[column], counts[column]
         if kind and kind not in found and matched:
             base, head = (table[both[:, column], column] for table in tables)
-            before, after, low, high, p = paired_means(base, head)
+            before, after, low, high, p = aggregates.paired_means(base, head)
             low, high = (None if one is None else one - 1 for one in (low, high))
             alone = lefts[column] - matched, rights[column] - matched
             found[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
@@ -231,7 +222,7 @@ def _by_device(cohort: Cohort) -> list[int]:
     return [names[device_time_of(metric.name, names)] for metric in cohort.metrics]
 
 
-def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
+def _hud_rows(cohort: Cohort, side: Points) -> dict[int, aggregates.HudRow]:
     """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
     columns = {metric.name: column for column, metric in enumerate(cohort.metrics)}
     backends = {row: key.backend for key, members in cohort.members for row in members.tolist()}
@@ -246,12 +237,12 @@ def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
         found = accuracies.get(row)
         word = (found.code or ("pass" if found.good else found.status)) if found else ""
         speedup = float(np.nan_to_num(side.deciding[row, columns[_SPEEDUP]])) if _SPEEDUP in columns else 0.0
-        rows[row] = HudRow(word, speedup, backends[row])
+        rows[row] = aggregates.HudRow(word, speedup, backends[row])
     return rows
 
 
 def _hud_means(
-    cohort: Cohort, sides: Sides, rows: Sequence[Mapping[int, HudRow]], means: Mapping[str, Mean]
+    cohort: Cohort, sides: Sides, rows: Sequence[Mapping[int, aggregates.HudRow]], means: Mapping[str, Mean]
 ) -> dict[str, Mean]:
     """Return PyTorch HUD's means, over each side's own passing rows and so without an interval: geometric of
     speedups, else arithmetic."""
@@ -261,12 +252,12 @@ def _hud_means(
         ends = []
         for side, of_side in zip(sides, rows, strict=True):
             passing = side.deciding[
-                [row for row, one in of_side.items() if one.accuracy in HUD_PASSES], column
+                [row for row, one in of_side.items() if one.accuracy in aggregates.HUD_PASSES], column
             ]
             ends.append(float(np.mean(passing[passing > 0])) if np.any(passing > 0) else None)
         found[kind] = Mean(means[kind].metric, ends[0], ends[1], statistic="arithmetic mean")
     for metric in cohort.metrics:
         if metric.name == _SPEEDUP:
-            base, head = (hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
+            base, head = (aggregates.hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
             found["speed"] = Mean(metric, base, head)
     return found

@@ -11,16 +11,8 @@ import numpy as np
 from django.db.models import Max
 
 from hud.judging.compare import groups as groups_of
+from hud.judging.compare import judged
 from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
-from hud.judging.compare.judged import (
-    COLUMNS,
-    KNOWN_FAILURE,
-    JudgedCell,
-    Pairs,
-    judge,
-    known_failures,
-    screen,
-)
 from hud.judging.compare.points import Cohort, ComparedPoint, Fact, Places, Points, add_details, differences
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
@@ -37,7 +29,7 @@ from runner.schema.metrics import METRICS, role_of
 _BREAKS = "graph_breaks"
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
-HEADER = (*IDENTITY.names, "side", "stream", *COLUMNS.names)
+HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names)
 
 
 @dataclass(frozen=True)
@@ -91,8 +83,8 @@ class ComparedRow:
     `add_regressions` and `complete` add the rest."""
 
     pk: int
-    cells: list[JudgedCell | None]
-    best: JudgedCell | None = None
+    cells: list[judged.JudgedCell | None]
+    best: judged.JudgedCell | None = None
     also: list[str] = field(default_factory=list)  # titles of further metrics that moved
     alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
     facts: str = ""
@@ -126,7 +118,7 @@ class ComparedRow:
             return 3
         return 0 if self.best.moved else 1 if self.best.undecided else 2
 
-    def choose(self, of_heads: Sequence[Sequence[JudgedCell]]) -> None:
+    def choose(self, of_heads: Sequence[Sequence[judged.JudgedCell]]) -> None:
         """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
         first."""
         for place, pairs in enumerate(of_heads):
@@ -135,7 +127,7 @@ class ComparedRow:
                 for kind in ("moved", "undecided")
             )
             leading = [one for one in pairs[:1] if one.undecided]
-            known = [one for one in pairs if one.reason == KNOWN_FAILURE]
+            known = [one for one in pairs if one.reason == judged.KNOWN_FAILURE]
             self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
             self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
         self.choose_best()
@@ -160,7 +152,7 @@ class ComparedRow:
             verdict = "not_run" if self.only == "base" else "new"
             return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
         return [
-            {**about, "side": side.text, "stream": side.stream, **COLUMNS.row(cell), **state}
+            {**about, "side": side.text, "stream": side.stream, **judged.COLUMNS.row(cell), **state}
             for side, cell in zip(heads, self.cells, strict=True)
             if cell
         ]
@@ -257,7 +249,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
     cohort = Cohort.read(points, metrics, {**filters.subject, "suite": filters.suite})
     places = Places.read(points)
-    known = [known_failures(cohort, place, places) for place in range(1, len(sides))]
+    known = [judged.known_failures(cohort, place, places) for place in range(1, len(sides))]
     rows = _rows(cohort, places, filters.metric, known)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
@@ -293,7 +285,7 @@ def _rows(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) -
     their names: 1 statement, none where nothing moved. `known` tells of each candidate which failures are no
     news."""
     sides = range(1, len(cohort.sides))
-    pairs = [screen(cohort, side, metric) for side in sides]
+    pairs = [judged.screen(cohort, side, metric) for side in sides]
     cells = zip(
         *(of_head.cells(cohort, side) for side, of_head in zip(sides, pairs, strict=True)), strict=True
     )
@@ -308,12 +300,12 @@ def _rows(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) -
 def _judge_moved(
     rows: Sequence[ComparedRow],
     cohort: Cohort,
-    pairs: Sequence[Pairs],
+    pairs: Sequence[judged.Pairs],
     places: Places,
     known: Sequence[Bools],
 ) -> None:
     """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
-    moved: dict[int, list[list[JudgedCell]]] = {}
+    moved: dict[int, list[list[judged.JudgedCell]]] = {}
     found = []
     for side, of_head in enumerate(pairs, start=1):
         at = np.nonzero(of_head.compared & ~of_head.quiet)
@@ -333,9 +325,9 @@ def _judge_moved(
         points = int(cohort.sides[side].table.level_points[line, column])
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
-        cell = judge(metric, rule, (base, head), measured, noise=noise, points=points)
+        cell = judged.judge(metric, rule, (base, head), measured, noise=noise, points=points)
         if cell.verdict == "failed" and known[side - 1][line]:
-            cell.reason = KNOWN_FAILURE
+            cell.reason = judged.KNOWN_FAILURE
         moved[line][side - 1].append(cell)
     for line, of_heads in moved.items():
         rows[line].choose(of_heads)
