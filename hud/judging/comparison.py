@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -37,15 +37,8 @@ class KernelsOfSides:
     found: KernelComparison
     titles: Mapping[str, str]  # by slot
     obstacle: str  # why the draw may hide a change though the code has none; '' if it cannot
-
-    @property
-    def only_base(self) -> list[str]:
-        """Return the names of the kernels that the baseline alone has."""
-        return [self.titles[slot] for slot in self.found.only_base]
-
-    @property
-    def only_head(self) -> list[str]:
-        return [self.titles[slot] for slot in self.found.only_head]
+    only_base: list[str]  # names of the kernels that one side alone has
+    only_head: list[str]
 
 
 @dataclass(frozen=True)
@@ -264,26 +257,19 @@ def _kernels(
             for row in own
             if row.draw is not None
         )
-        pinned, candidates = (
-            _pinned([row for row in own if equal_choices.is_candidate(row.repeat) == wanted], by_id, places)
-            for wanted in (False, True)
-        )
+        pairs: defaultdict[tuple[bool, int, int, int], dict[int, Kernels]] = defaultdict(dict)
+        for row in own:
+            if row.draw is not None:
+                process = equal_choices.round_of(row.repeat)[0]
+                key = equal_choices.is_candidate(row.repeat), places[row.run_id], row.draw, process
+                pairs[key][row.side] = timed_choices(row, by_id)
+        both = [(key[0], (sides[0], sides[1])) for key, sides in sorted(pairs.items()) if len(sides) == 2]
+        pinned, candidates = ([sides for at, sides in both if at == wanted] for wanted in (False, True))
         answer = compare_kernels(base, head, draws=draws, most=most, pinned=pinned, candidates=candidates)
         obstacle = draw_obstacle(base, head, own[0].experiment.device)
-        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles, obstacle)
+        only = ([titles[slot] for slot in slots] for slots in (answer.only_base, answer.only_head))
+        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles, obstacle, *only)
     return of_experiments
-
-
-def _pinned(
-    rows: Iterable[Compilation], kernels: Mapping[int, Kernel], places: Mapping[int, int]
-) -> list[tuple[Kernels, Kernels]]:
-    """Return the kernels of both sides of each pair of pinned processes."""
-    pairs: defaultdict[tuple[int, int, int], dict[int, Kernels]] = defaultdict(dict)
-    for row in rows:
-        if row.draw is not None:
-            key = places[row.run_id], row.draw, equal_choices.round_of(row.repeat)[0]
-            pairs[key][row.side] = timed_choices(row, kernels)
-    return [(sides[0], sides[1]) for _key, sides in sorted(pairs.items()) if len(sides) == 2]
 
 
 def timed_choices(
