@@ -2,7 +2,6 @@
 interval."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,11 +57,6 @@ class Mean:
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
 
-_COUNTS = (
-    *("matched", "base_passed", "head_passed", "expected", "undecided"),
-    *("new_failures", "known_failures", "new_passes"),
-)
-_COUNTS_OF_GROUP = (*_COUNTS[:1], "only_base", "only_head", *_COUNTS[1:5])
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
 _TIME_UNITS = {"s", "ms", "µs"}
@@ -82,9 +76,9 @@ class Totals:
         means = [(kind, self.means.get(kind)) for kind in (*KINDS, TIME)]
         return [(kind, mean, mean.tone if mean and self.is_same_place else "") for kind, mean in means]
 
-    def to_json(self, counts: Sequence[str] = _COUNTS) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
-            **{name: self.counts[name] for name in counts},
+            **self.counts,
             "same_place": self.is_same_place,
             "means": {kind: _MEAN.row(mean) for kind, mean in self.means.items()},
         }
@@ -102,12 +96,12 @@ class CohortGroup(Totals):
         """Return whether a mean moved, and the code may be the cause."""
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
-    def to_json(self, counts: Sequence[str] = _COUNTS_OF_GROUP) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             **self.key._asdict(),
             "base_pass_rate": self.rates[0],
             "head_pass_rate": self.rates[1],
-            **super().to_json(counts),
+            **super().to_json(),
         }
 
 
@@ -136,7 +130,7 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: B
     return groups
 
 
-def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
+def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bools) -> Totals:
     """Return the numbers of the baseline and that side over all suites and backends. For each kind the metric
     counts that most cases of both sides have; of those with as many, the one that stands first in their
     suites, by device time where they all do."""
@@ -161,7 +155,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
             means[TIME] = Mean(
                 metric, before, float(head.sum()), low, high, matched=base.size, statistic="sum"
             )
-    counts = sum((Counter(group.counts) for group in groups), Counter[str]())
+    counts = _counted(sides, np.arange(cohort.ids.size), known)
     return Totals(counts, all(group.is_same_place for group in groups), means)
 
 

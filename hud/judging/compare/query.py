@@ -265,7 +265,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         cells = [cell for row in rows if (cell := row.cells[place - 1])]
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
-        candidates.append(Candidate(side, verdicts, reasons, groups_of.totals(cohort, place, groups), groups))
+        totals = groups_of.totals(cohort, place, groups, known[place - 1])
+        candidates.append(Candidate(side, verdicts, reasons, totals, groups))
     return ComparePage(
         stream,
         sides[0],
