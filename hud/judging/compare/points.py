@@ -139,11 +139,11 @@ class Points:
         """Return the table of these experiments, in their order, and of these metrics."""
         chosen = self.table[np.isin(self.table.experiment, experiments)]
         column_of = {metric.pk: column for column, metric in enumerate(metrics)}
-        columns = np.array([column_of[pk] for pk in chosen.metric.tolist()], int)
+        columns = np.array([column_of[pk] for pk in chosen["metric"].tolist()], int)
         order = np.argsort(experiments)
         table = np.zeros((experiments.size, len(metrics)), _KINDS).view(np.recarray)
         table.value = table.noise = np.nan
-        table[order[np.searchsorted(experiments, chosen.experiment, sorter=order)], columns] = chosen
+        table[order[np.searchsorted(experiments, chosen["experiment"], sorter=order)], columns] = chosen
         return Points(self.side, table)
 
     @cached_property
@@ -171,11 +171,13 @@ class Points:
 
     def points(self, rows: Ints, columns: Ints) -> list[ComparedPoint]:
         """Return some of the points of a table."""
-        side = self.side.ab_side
-        return [
-            ComparedPoint(*ids, None if math.isnan(value) else value, STATUS_NAMES[status], count, side)
-            for _pk, _metric, *ids, value, status, count, _, _, _ in self.table[rows, columns].tolist()
-        ]
+        ids = ("series", "run", "environment")
+        series, run, environment, value, status, count = (
+            self.table[name][rows, columns].tolist() for name in (*ids, "value", "status", "count")
+        )
+        values = [None if math.isnan(one) else one for one in value]
+        statuses, ab_sides = [STATUS_NAMES[one] for one in status], [self.side.ab_side] * len(run)
+        return list(map(ComparedPoint, series, run, environment, values, statuses, count, ab_sides))
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def compilations_of(
     in_run = compilations.filter(run=newest).select_related("run", "environment", "binary_list")
     rows = list(in_run.order_by("repeat", "side"))
     if len({row.experiment_id for row in rows}) != 1:
-        raise BadSide(f"{side}: {_why_not_one(side, runs.filter(pk=newest) if rows else runs)}")
+        raise BadSide(f"{side}: {_why_not_one(side, runs.filter(pk=rows[0].run_id) if rows else runs)}")
     if rows[0].run.is_ab:
         side = replace(side, ab=side.ab or default)
     rows = [row for row in rows if side.ab is None or row.side == (side.ab == "head")]
