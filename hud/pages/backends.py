@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.judging.regressions.counts import Counts, Scope, count
+from hud.judging.regressions.read import Counts, Scope, count
 from hud.models import Point, Stream
 from hud.pages import backends_table as of_table
 from hud.pages.backends_table import TREND_NIGHTS, Table
