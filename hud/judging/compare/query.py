@@ -8,7 +8,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
-from django.db.models import Max
+import orjson
 
 from hud.judging.compare import groups as groups_of
 from hud.judging.compare import judged
@@ -18,11 +18,11 @@ from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Compilation, Experiment, Metric, Regression, Stream
+from hud.models import Experiment, Metric, Regression, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
 from hud.runs.places import Builds, Rerun
-from hud.sql import Bools, by_id, fetch_models, int_array
+from hud.sql import Bools, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
@@ -215,7 +215,14 @@ class ComparePage:
     def to_rows(self) -> list[dict[str, Any]]:
         rows = self.rows.every
         add_regressions(rows)
-        about = {pk: IDENTITY.row(one) for pk, one in by_id(Experiment, [row.pk for row in rows]).items()}
+        columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
+        identities = fetch_tuples(  # without making models
+            f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
+            {"ids": int_array(row.pk for row in rows)},
+        )
+        about = {pk: dict(zip(IDENTITY.names, (pk, *parts), strict=True)) for pk, *parts in identities}
+        for one in about.values():
+            one["knobs"] = orjson.loads(one["knobs"])
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
@@ -369,9 +376,15 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     changed = [(row, row.best) for row in rows if row.best and row.best.changed]
     if not changed:
         return
-    runs = {point.run_id for _row, best in changed for point in (best.base, best.head)}
-    known = Compilation.objects.filter(run__in=runs, experiment__in=[row.pk for row, _best in changed])
-    counted = known.values_list("run", "experiment").annotate(count=Max("kernels__len"))
+    points = [(point.run_id, row.pk) for row, best in changed for point in (best.base, best.head)]
+    counted = fetch_tuples(
+        """
+        SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
+        WHERE run_id = ANY(%(runs)s::int[]) AND experiment_id = ANY(%(experiments)s::int[])
+        GROUP BY run_id, experiment_id
+        """,
+        dict(zip(("runs", "experiments"), map(int_array, zip(*points, strict=True)), strict=True)),
+    )
     builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
     for row, best in changed:
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))
