@@ -113,6 +113,16 @@ class RunResults:
         return self.filters.page + 1 if self.last < self.total else None
 
     @property
+    def findings(self) -> list[tuple[int, str]]:
+        """Return how many experiments have a result that the run's sentence names, with its words."""
+        named = [(count.experiments, LABELS[kind][2]) for kind, count in self.counts.items()]
+        return [(count, words) for count, words in named if count and words]
+
+    @property
+    def is_first(self) -> bool:
+        return {point.verdict for point in self.rows if point.verdict} == {"new"}
+
+    @property
     def judged(self) -> bool:
         return all(point.verdict for point in self.rows)
 
