@@ -66,11 +66,6 @@ class HostLine:
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
 
     @property
-    def labels(self) -> list[str]:
-        """Return the host's labels as ``gpu=h200``, without its accelerators' built-in ones."""
-        return [f"{key}={text}" for key, text in sorted(self.host.labels.items())]
-
-    @property
     def details(self) -> dict[str, Any]:
         return _details(self.host.facts)
 
