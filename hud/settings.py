@@ -124,7 +124,6 @@ MIDDLEWARE = [
     "hud.server.names.HttpsMiddleware",
     "hud.sql.PreparedReadsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "csp.middleware.CSPMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -219,17 +218,11 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": ["'self'"],
-        "script-src": ["'self'"],
-        "style-src": ["'self'", "'unsafe-inline'"],  # plotly writes style attributes and rules
-        "img-src": ["'self'", "data:", "blob:"],
-        "frame-ancestors": ["'none'"],
-        "base-uri": ["'self'"],
-        "form-action": ["'self'"],
-    }
-}
+# what HttpsMiddleware sends; plotly writes style attributes and rules
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "frame-ancestors 'none'; base-uri 'self'; form-action 'self'"
+)
 SILENCED_SYSTEM_CHECKS = ["security.W001"]  # HttpsMiddleware is Django's SecurityMiddleware
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env_bool("HUD_SSL_REDIRECT", default=True)

@@ -80,7 +80,7 @@ class AccessMiddleware:
             return HttpResponseNotAllowed(sorted({*needs, "HEAD"} if "GET" in needs else needs))
         if need == OPEN:
             return _refuse_guess(request)
-        has_key = request.headers.get("Authorization", "").lower().startswith("bearer ")
+        has_key = request.META.get("HTTP_AUTHORIZATION", "").lower().startswith("bearer ")
         if name.startswith(_BY_KEY) or (has_key and kwargs.get("data_format")):
             return _refuse_caller(request, need)
         return _refuse_visitor(request, need, view, kwargs)
