@@ -16,7 +16,7 @@ from hud.problems import Problem
 from hud.sql import fetch_models
 from hud.tables.table import IDENTITY, DataTable
 
-_COMPARABLE = DataTable(
+_COMPARABLE = DataTable[Any](
     *IDENTITY.columns,
     "points base head time=newest_time",
     base=lambda line: line.sides[0],

@@ -8,6 +8,7 @@ time in the newest run counts.
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import fsum
 from statistics import fmean
 from typing import Any
 
@@ -183,15 +184,15 @@ class LimitsPage:
 
     @property
     def time_us(self) -> float:
-        return sum(model.busy_us for model in self.models)
+        return fsum(model.busy_us for model in self.models)
 
     @property
     def lost_us(self) -> float:
-        return sum(model.lost_us for model in self.models)
+        return fsum(model.lost_us for model in self.models)
 
     @property
     def coverage(self) -> float:
-        return sum(model.covered_us for model in self.models) / self.time_us if self.time_us else 0.0
+        return fsum(model.covered_us for model in self.models) / self.time_us if self.time_us else 0.0
 
     @property
     def mean_regret(self) -> float | None:
@@ -200,15 +201,15 @@ class LimitsPage:
     @property
     def longest_regret(self) -> float:
         """Return the end of the axis of all regrets: that of the longest interval."""
-        return max(0.02, *(line.value + (line.spread or 0.0) for line in self.regrets), 0.0)
+        return max([0.02, *(line.value + (line.spread or 0.0) for line in self.regrets)])
 
     @property
     def longest_us(self) -> float:
-        return max((model.busy_us + model.gaps_us for model in self.models), default=0.0)
+        return float(max((model.busy_us + model.gaps_us for model in self.models), default=0.0))
 
     @property
     def longest_kernel_us(self) -> float:
-        return max((kernel.time_us for kernel in self.kernels), default=0.0)
+        return float(max((kernel.time_us for kernel in self.kernels), default=0.0))
 
 
 def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) -> LimitsPage:

@@ -91,7 +91,8 @@ def _ends(line: Any) -> tuple[float, float] | tuple[None, None]:
 
 
 def _case_of_regret(line: Any, page: LimitsPage) -> SafeString:
-    facts, (low_us, high_us) = [_facts(line, page)], line.seen_us
+    facts: list[str] = [_facts(line, page)]
+    low_us, high_us = line.seen_us
     if low_us is not None:
         facts.append(f"{_us(low_us)} to {_us(high_us)} µs")
     if line.spread is not None:
