@@ -201,7 +201,7 @@ class LimitsPage:
     @property
     def longest_regret(self) -> float:
         """Return the end of the axis of all regrets: that of the longest interval."""
-        return max([0.02, *(line.value + (line.spread or 0.0) for line in self.regrets)])
+        return float(max([0.02, *(line.value + (line.spread or 0.0) for line in self.regrets)]))
 
     @property
     def longest_us(self) -> float:
