@@ -96,9 +96,9 @@ _NAMELESS = f"""{_KERNELS}
 _KERNEL_LINES = f"""JOIN ({_KERNELS}
         SELECT *, time_us - floor_us lost_us, floor_us / nullif(time_us, 0) share,
             CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END bound
-        FROM kernel WHERE floor_us IS NOT NULL
+        FROM kernel WHERE floor_us IS NOT NULL ORDER BY lost_us DESC, slot LIMIT %(kernels)s
     ) line ON line.experiment_id = one.id
-    ORDER BY line.lost_us DESC, line.slot LIMIT %(kernels)s"""  # noqa: S608 — constants  # nosec B608
+    ORDER BY line.lost_us DESC, line.slot"""  # noqa: S608 — constants  # nosec B608
 _OF_KERNEL = "run slot name kind calls time_us floor_us lost_us share bound"
 # covered_us: the time of kernels with a formula
 _EXPERIMENT_LINES = f"""JOIN ({_KERNELS}, covered AS (
