@@ -50,6 +50,8 @@ def day(**about: Any) -> Any:
 
 # The condition of `named` on a text called words
 NAMED = "(words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[]))"
+# Options of an experiment as D=1024,size=tiny: JSON doubles a backslash
+OPTIONS = r"""replace(replace(replace(knobs::text, '\\', '\'), '": ', '='), '"', '')"""
 
 
 def named(text: str) -> dict[str, list[str]]:

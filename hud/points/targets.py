@@ -7,7 +7,7 @@ for this arch. A record's target for another arch is shown and decides nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +15,6 @@ from typing import Any, Literal
 from hud.models import Experiment, Metric, Target
 from hud.sql import by_id, fetch_models, fetch_tuples
 from runner.schema.devices import is_named
-from runner.schema.statistics import median
 from runner.schema.suite import TargetFraction
 from runner.suites import CEILINGS, SUITES
 
@@ -76,10 +75,7 @@ class Targets:
         and samples count, not what somebody uploads to a stream of their own."""
         shared = """experiment."case" = 'copy' AND series.stream_id IN (
             SELECT id FROM hud_stream WHERE owner_id IS NULL AND key_id IS NULL)"""
-        by_arch: dict[str, list[float]] = {}
-        for arch, _case, _dtype, bandwidth_gbps in ceiling_readings(shared, "true", {}):
-            by_arch.setdefault(arch, []).append(bandwidth_gbps)
-        return {arch: median(values) for arch, values in by_arch.items()}
+        return {arch: copy_gbps for arch, _case, _dtype, copy_gbps in ceilings_of(shared, "true")}
 
     def aims_at(self, metric: Metric) -> bool:
         """Return whether a shipped fraction or an operator's row may apply to a metric."""
@@ -166,14 +162,16 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def ceiling_readings(
-    of_series: str, of_points: str, params: Mapping[str, Any]
+def ceilings_of(
+    of_series: str, of_points: str = "NOT rerun", **params: Any
 ) -> list[tuple[str, str, str, float]]:
-    """Return arch, case, dtype and value of the newest readings of each measured ceiling, of the series and
-    points that two conditions choose."""
+    """Return arch, case, dtype ('' but of matrix products) and value of each measured ceiling: the median of
+    the newest readings of the series and points that two conditions choose."""
     return fetch_tuples(
         f"""
-        SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
+        SELECT experiment.arch, experiment."case",
+            CASE WHEN experiment."case" = 'matmul' THEN experiment.dtype ELSE '' END,
+            percentile_cont(0.5) WITHIN GROUP (ORDER BY reading.value)
         FROM hud_experiment experiment
         JOIN hud_series series ON series.experiment_id = experiment.id AND {of_series}
         JOIN hud_metric metric ON metric.id = series.metric_id
@@ -183,7 +181,7 @@ def ceiling_readings(
             WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND {of_points}
             ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
-        WHERE experiment.suite = %(ceilings)s
+        WHERE experiment.suite = %(ceilings)s GROUP BY 1, 2, 3
         """,  # noqa: S608 — conditions of ours  # nosec B608
         {**params, "readings": CEILING_READINGS, "ceilings": CEILINGS},
     )

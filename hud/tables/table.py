@@ -119,8 +119,6 @@ class DataTable(Generic[Row, Page]):
         empty: object = "",  # in place of a table without rows
         order: Order | None = None,
         scroll: str = "scroll",  # classes of the box around the table
-        labelled_by: str = "",  # id of a heading that names the box
-        is_polled: bool = False,  # the box is replaced, so that page.js leaves it to the server
         frame: Callable[[Row, str], str] | None = None,  # of `body`
         **of_table: str,
     ) -> SafeString:
@@ -128,10 +126,8 @@ class DataTable(Generic[Row, Page]):
         if not rows and empty:
             return element("p", empty, css="empty")
         title = element("caption", caption) if caption else NOTHING
-        reach = {"tabindex": "0", "role": "group"} if labelled_by or is_polled else {}
-        reach |= {"aria_labelledby": labelled_by} if labelled_by else {"aria_label": caption} if reach else {}
         return SafeString(
-            f'<div class="{scroll}"{attributes(**reach)}><table{attributes(**of_table)}>{title}'
+            f'<div class="{scroll}"><table{attributes(**of_table)}>{title}'
             f"<thead><tr>{self.head(page, order)}</tr></thead>"
             f"<tbody>{self.body(rows, page, frame)}</tbody></table></div>"
         )

@@ -1,13 +1,11 @@
-"""Template tags of the page of a run: its sentence, its findings, and pairs as a picture."""
+"""Template tags of the page of a run: its findings, and pairs as a picture."""
 
 from html import escape
 
 from django import template
-from django.template.defaultfilters import pluralize
 from django.utils.safestring import SafeString
 
 from hud.judging.comparison import MetricComparison
-from hud.pages.run.query import RunPage
 from hud.pages.run.results import LABELS, RunResults
 from hud.tables.formatting import p_value, signed_percent
 from hud.tables.html import badge_html, element, join, span
@@ -42,50 +40,6 @@ def finding_badges(results: RunResults) -> SafeString:
 def code_badge(word: str, obstacle: str) -> SafeString:
     """Show an answer on the code, with the reason where the draw may still hide a change."""
     return badge_html(shown_word(word, obstacle), title=obstacle)
-
-
-@register.simple_tag
-def run_sentence(page: RunPage) -> SafeString | str:
-    """Return what the run found, in one sentence."""
-    results = page.results
-    if page.run.is_ab:
-        return _sentence_of_pairs(page)
-    if not results.points:
-        bad = sum(line.ended and line.word not in ("ok", "cancelled") for line in page.tasks)
-        failed = f"{bad} of {len(page.tasks)} tasks failed; there" if bad else "There"
-        return "" if page.active else f"{failed} are no results."
-    subject = f"{results.experiments} experiment{pluralize(results.experiments)}"
-    found = [
-        f"{count.experiments} {LABELS[kind][2]}"
-        for kind, count in results.counts.items()
-        if LABELS[kind][2] and count.experiments
-    ]
-    so_far = " so far" if page.active else ""
-    if not found:
-        is_first = {value.verdict for value in results.rows if value.verdict} == {"new"}
-        nothing = "no earlier results to compare with; nothing" if is_first else "nothing regressed,"
-        return f"{subject}{so_far}: {nothing} failed or missed a target."
-    named = ""
-    if results.worst:
-        kind, case, metric, change = results.worst
-        how = "Worst" if kind == "regressed" else "Largest open question"
-        named = f" {how}: {case}, {metric} {signed_percent(change)}."
-    return f"Of {subject}{so_far}: {', '.join(found)}.{named}"
-
-
-def _sentence_of_pairs(page: RunPage) -> str:
-    if not page.pairs:
-        return "No pair has ended yet." if page.active else "No pair has values on both sides."
-    worse = [line for line in page.pairs if line.better is False]
-    gains = [line for line in page.pairs if line.better]
-    text = f"{page.run.candidate} against {page.run.base_interpreter}: "
-    text += f"{len(worse)} metric{pluralize(len(worse))} confirmed worse, {len(gains)} confirmed better, of "
-    text += f"{len(page.pairs)}."
-    first = next(iter(page.headline_pairs), None)
-    if first and first.change is not None:
-        text += f" {first.metric.title} {signed_percent(first.change)}"
-        text += f" ({signed_percent(first.low)} to {signed_percent(first.high) or 'any'})."
-    return text
 
 
 @register.simple_tag

@@ -1,7 +1,7 @@
 """The page What changed: the kernels of two points, and the experiments that have kernels at two."""
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,11 +13,12 @@ from hud.pages import data, query_string, streams
 from hud.pages.query_string import words
 from hud.points.sides import BadSide
 from hud.problems import Problem
-from hud.sql import fetch
-from hud.tables.table import EXPERIMENT, DataTable
+from hud.sql import fetch_models
+from hud.tables.table import IDENTITY, DataTable
 
-_COMPARABLE = DataTable(
-    f"{EXPERIMENT} points base head time=newest_time",
+_COMPARABLE = DataTable[Any](
+    *IDENTITY.columns,
+    "points base head time=newest_time",
     base=lambda line: line.sides[0],
     head=lambda line: line.sides[1],
 )
@@ -57,59 +58,46 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
     return render(request, "code/code.html", context)
 
 
-@dataclass(slots=True)
-class Comparable:
-    """An experiment with points to compare, and its newest two."""
-
-    experiment_id: int
-    points: int
-    runs: list[int]
-    ab: list[bool]
-    fastest: int | None  # compilations of the newest point
-    slowest: int | None
-    newest_time: datetime
-    experiment: Experiment = field(init=False)
-
-    @property
-    def sides(self) -> tuple[str, str, str]:
-        """Return two sides and the words for the link: of an A/B run its own, of a single point its fastest
-        and its slowest compilation."""
-        newest, *older = (f"run:{run}/experiment:{self.experiment_id}" for run in self.runs)
-        if self.ab[0]:
-            return newest, newest, "the sides of the A/B run"
-        if older:
-            return older[0], newest, "newest two points"
-        base, head = (f"{newest}/compilation:{number}" for number in (self.fastest, self.slowest))
-        return base, head, "fastest and slowest compilation"
+def _sides(line: Any) -> tuple[str, str, str]:
+    """Return two sides and the words for the link: of an A/B run its own, of a single point its fastest and
+    its slowest compilation."""
+    newest, *older = (f"run:{run}/experiment:{line.pk}" for run in line.runs)
+    if line.ab[0]:
+        return newest, newest, "the sides of the A/B run"
+    if older:
+        return older[0], newest, "newest two points"
+    base, head = (f"{newest}/compilation:{number}" for number in (line.fastest, line.slowest))
+    return base, head, "fastest and slowest compilation"
 
 
-def comparable(stream: Stream, text: str) -> list[Comparable]:
-    """Return the experiments with compilations to compare in a stream, the newest first: 2 statements."""
-    rows = fetch(
-        Comparable,
+def comparable(stream: Stream, text: str) -> list[Any]:
+    """Return the experiments with compilations to compare in a stream, the newest first, with the number of
+    their points, and of the newest two the runs and the fastest and slowest compilation: 1 statement."""
+    lines: list[Any] = fetch_models(
+        Experiment,
         """
-        SELECT experiment_id, count(*) points,
-            (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
-            (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
-            (array_agg(numbers[1] ORDER BY order_time DESC, run_id DESC))[1] fastest,
-            (array_agg(numbers[cardinality(numbers)] ORDER BY order_time DESC, run_id DESC))[1] slowest,
-            max(order_time) newest_time
-        FROM (
-            SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab,
-                array_agg(coalesce(c.number, c.repeat) ORDER BY c.busy_us, c.repeat)
-                    FILTER (WHERE c.busy_us IS NOT NULL) numbers
-            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
-            JOIN hud_experiment e ON e.id = c.experiment_id
-            WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
-                AND c.draw IS NULL
-            GROUP BY c.experiment_id, c.run_id, c.order_time, ab
-        ) point
-        GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
-        ORDER BY newest_time DESC, experiment_id LIMIT 100
+        JOIN (
+            SELECT experiment_id, count(*) points,
+                (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
+                (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
+                (array_agg(numbers[1] ORDER BY order_time DESC, run_id DESC))[1] fastest,
+                (array_agg(numbers[cardinality(numbers)] ORDER BY order_time DESC, run_id DESC))[1] slowest,
+                max(order_time) newest_time
+            FROM (
+                SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab,
+                    array_agg(coalesce(c.number, c.repeat) ORDER BY c.busy_us, c.repeat)
+                        FILTER (WHERE c.busy_us IS NOT NULL) numbers
+                FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
+                WHERE c.draw IS NULL GROUP BY c.experiment_id, c.run_id, c.order_time, ab
+            ) point
+            GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
+        ) line ON line.experiment_id = one.id
+        WHERE position(lower(%(text)s) IN lower(concat_ws(' ', suite, "case", backend, arch))) > 0
+        ORDER BY newest_time DESC, one.id LIMIT 100
         """,
         {"stream": stream.pk, "text": text},
+        computed={name: name for name in ("points", "runs", "ab", "fastest", "slowest", "newest_time")},
     )
-    experiments = Experiment.objects.in_bulk({row.experiment_id for row in rows})
-    for row in rows:
-        row.experiment = experiments[row.experiment_id]
-    return rows
+    for line in lines:
+        line.sides = _sides(line)
+    return lines

@@ -322,14 +322,6 @@ def _grid_html(case: Case) -> SafeString:
     )
 
 
-def dates_html(nights: Sequence[Night]) -> SafeString:
-    """Return the dates above the cells, every seventh night from the newest."""
-    labels = "".join(
-        f'<text x="{10 * place + 5}" y="10" text-anchor="middle">{day(nights[place].time)}</text>'
-        for place in range(len(nights) - 2, 0, -7)
-    )
-    width = 10 * len(nights)
-    return SafeString(
-        f'<svg class="grid" width="{width}" height="12" viewBox="0 0 {width} 12" aria-hidden="true">'
-        f"{labels}</svg>"
-    )
+def dates(nights: Sequence[Night]) -> list[tuple[int, str]]:
+    """Return the dates above the cells with their x: every seventh night from the newest."""
+    return [(10 * place + 5, day(nights[place].time)) for place in range(len(nights) - 2, 0, -7)]

@@ -37,7 +37,7 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "chosen": chosen,
         "case_rows": cases.rows_html(chosen, f"stream={stream.name}") if chosen else "",
         "reach_ends": (-chosen.reach, chosen.reach) if chosen else (),
-        "dates": cases.dates_html(chosen.nights) if chosen else "",
+        "dates": cases.dates(chosen.nights) if chosen else [],
         "marks": cases.MARKS,
         "sorts": backends.SORTS,
         "complaints": complaints + page.complaints,

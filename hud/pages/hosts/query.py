@@ -3,12 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
-from django.utils.safestring import SafeString
 
 from hud.hosts.registration import state_of, unavailable_suites
 from hud.models import Accelerator, Host, Task
@@ -16,10 +14,8 @@ from hud.points.facts import fact_name
 from hud.runs.matching import FITTING_RUNS
 from hud.runs.places import USABLE
 from hud.sql import fetch_tuples
-from hud.tables import html
 from hud.tables.formatting import bytes_text, plain
-from hud.tables.html import NOTHING, code, dim, join, span
-from hud.tables.table import Column, DataTable, under
+from hud.tables.table import DataTable, under
 from runner.schema.compilations import blind_text
 
 SILENT = {"lost", "detached"}
@@ -70,13 +66,8 @@ class HostLine:
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
 
     @property
-    def labels(self) -> list[str]:
-        """Return the host's labels as ``gpu=h200``, without its accelerators' built-in ones."""
-        return [f"{key}={text}" for key, text in sorted(self.host.labels.items())]
-
-    @property
-    def facts(self) -> SafeString:
-        return _facts_html(self.host.facts)
+    def details(self) -> dict[str, Any]:
+        return _details(self.host.facts)
 
     @property
     def lacking(self) -> dict[str, str]:
@@ -122,55 +113,35 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     return [(word, counted[word]) for word in order if counted[word]]
 
 
-_GPUS = DataTable[Mapping[str, Any], None](
-    Column("", "GPU", itemgetter("name"), is_head=True),
-    Column("", "UUID", itemgetter("uuid"), show=code),
-    Column("", "Memory", lambda gpu: gpu.get("memory_bytes"), show=bytes_text, css="num"),
-    Column("", "Driver", lambda gpu: gpu.get("driver")),
-    Column(
-        "",
-        "Limits",
-        lambda gpu: ", ".join(text.format(gpu[key]) for key, text in _LIMITS.items() if gpu.get(key)),
-    ),
-)
-
-
-def _torch(python: Mapping[str, Any]) -> SafeString:
-    """Return the version of torch, and what a first compilation by the interpreter lacked."""
+def _lacking(python: Mapping[str, Any]) -> str:
+    """Return why an interpreter cannot run, or what its first compilation lacked."""
     notes = python.get("notes", {})
     lacking = f"cannot compile: {notes['error']}" if "error" in notes else blind_text(notes.get("blind", {}))
-    return join(python.get("torch"), span(python.get("error") or lacking, "reason"), by="<br>")
+    return python.get("error") or lacking
 
 
-_PYTHONS = DataTable[Mapping[str, Any], None](
-    Column("", "Name", itemgetter("name"), is_head=True),
-    Column("", "torch", _torch),
-    Column("", "CUDA", lambda python: python.get("cuda")),
-    Column("", "triton", lambda python: python.get("triton")),
-    Column("", "Python", lambda python: python.get("python")),
-)
-
-
-def _facts_html(facts: Mapping[str, Any]) -> SafeString:
-    """Return what a host's last heartbeat says of it: facts, measured ceilings, GPUs and interpreters. One
+def _details(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a host's last heartbeat says of it: terms, measured ceilings, GPUs and interpreters. One
     from before heartbeats were checked, which is not of their form, says nothing."""
     try:
-        terms: list[tuple[str, Any]] = [
+        terms = [
             (name, bytes_text(facts[key]) if key == "memory_bytes" else facts[key])
             for key, name in _LINES.items()
             if facts.get(key)
         ]
+        ceilings = []
         for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
             parts = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
-            ceilings = (
-                f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in parts
-            )
-            terms.append(("measured ceilings", join(", ".join(ceilings), dim(accelerator))))
+            texts = (f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in parts)
+            ceilings.append((accelerator, ", ".join(texts)))
         limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
         gpus = [limits.get(one["uuid"], {}) | one for one in facts.get("gpus", [])]
-        pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
-        tables = ((_GPUS, gpus, "GPUs"), (_PYTHONS, pythons, "Python environments"))
-        drawn = [one.html(rows, None, caption=name, is_polled=True) for one, rows, name in tables if rows]
-        return join(html.facts(terms), *drawn)
+        for gpu in gpus:
+            gpu["limits"] = ", ".join(text.format(gpu[key]) for key, text in _LIMITS.items() if gpu.get(key))
+        pythons = [
+            {**python, "name": name, "lacking": _lacking(python)}
+            for name, python in sorted(facts.get("pythons", {}).items())
+        ]
     except (AttributeError, KeyError, TypeError, ValueError):
-        return NOTHING
+        return {}
+    return {"terms": terms, "ceilings": ceilings, "gpus": gpus, "pythons": pythons}

@@ -7,20 +7,12 @@ from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.utils.safestring import SafeString
 
-from hud.accounts.access import scopes_of
 from hud.hosts import registration
-from hud.models import Host, Schedule, ScheduleTrigger
+from hud.models import Host, Schedule
 from hud.pages import data
 from hud.pages.hosts import query
 from hud.runs import queue, schedules, tasks
-from hud.runs.queue import QueueLine
-from hud.runs.schedules import CEILINGS, ScheduleLine
-from hud.tables.formatting import ago, duration, run_link
-from hud.tables.html import NOTHING, badge_html, code, csrf_field, dim, join, post_button, span, text
-from hud.tables.table import Column, DataTable
 
 _MAX_PAUSE_MINUTES = 30 * 24 * 60
 
@@ -37,76 +29,6 @@ class SureForm(forms.Form):
     sure = forms.BooleanField()
 
 
-def _start(line: QueueLine) -> SafeString | str:
-    if not line.queued:
-        return ""
-    if line.hindrance:
-        return span(line.hindrance, "reason")
-    if line.starts_in_s is None:
-        return dim("no estimate yet")
-    return f"in about {duration(line.starts_in_s)}" if line.starts_in_s else "next"
-
-
-_QUEUE = DataTable[QueueLine, None](
-    Column("", "Position", "position", css="num", label="position"),
-    Column("", "Run", lambda line: join(run_link(line.run, f"run {line.run}"), line.title), is_head=True),
-    Column("", "State", "state", show=badge_html),
-    Column("", "Starts", _start),
-    Column("", "Accelerator", "wants"),
-    Column("", "Requested by", "requested_by", label="for"),
-    Column("", "Tasks", lambda line: f"{line.done} of {line.tasks}", css="num", label="tasks"),
-)
-
-
-def _asked(line: ScheduleLine) -> str:
-    """Return the suite and filters in words."""
-    one = line.schedule
-    filters = (", ".join(part) for part in (one.cases, one.modes, one.dtypes, one.backends))
-    compilations = f"{one.compilations} compilations" if one.compilations else ""
-    processes = f"{one.repeats} processes" if one.repeats > 1 else ""
-    return "; ".join(filter(None, [one.suite, *filters, compilations, processes]))
-
-
-def _accelerators(line: ScheduleLine) -> str:
-    one = line.schedule
-    which = "every accelerator" if one.everywhere else "any accelerator"
-    labels = [f"{key}={value}" for key, value in sorted(one.labels.items())]
-    python = f"Python {one.environment}" if one.environment else ""
-    return ", ".join(filter(None, [which, one.device, *labels, python]))
-
-
-def _last(last: ScheduleTrigger | None) -> SafeString:
-    if not last:
-        return dim("never")
-    runs = (join(run_link(one.pk, f"run {one.pk}"), one.run.state) for one in last.requests.all())
-    return join(join(ago(last.due), ":", by=""), join(*runs, by=", "), span(last.reason, "reason"))
-
-
-def _buttons(line: ScheduleLine, csrf: SafeString) -> SafeString:
-    """Return the button that switches a schedule, and one that deletes it, unless it would come again."""
-    pk, name = line.schedule.pk, line.schedule.name
-    value, verb = ("0", "Disable") if line.schedule.enabled else ("1", "Enable")
-    about = {"name": "enabled", "value": value, "aria_label": f"{verb} {name}"}
-    switch = post_button(reverse("schedule_act", args=[pk]), csrf, verb, **about)
-    if name == CEILINGS:
-        return switch
-    action = reverse("schedule_delete", args=[pk])
-    delete = f"""<details class="inline"><summary class="button">Delete<span class="visually-hidden">
-        {text(name)}</span></summary><form method="post" action="{action}">{csrf}
-        <label><input type="checkbox" name="sure" required> Delete the schedule and keep its runs</label>
-        <button class="danger">Delete</button></form></details>"""
-    return join(switch, SafeString(delete))
-
-
-_SCHEDULES = DataTable[ScheduleLine, SafeString](
-    Column("", "Name", "schedule.name", is_head=True),
-    Column("", "Cron", "schedule", show=lambda one: join(code(one.cron), dim(one.time_zone))),
-    Column("", "Suite", _asked),
-    Column("", "Accelerator", _accelerators),
-    Column("", "Next", "next_due", show=lambda due: ago(due) if due else dim("disabled"), label="next"),
-    Column("", "Last", "last", show=_last, label="last"),
-    Column("", "Actions", draw=_buttons, hides_title=True, only=bool),
-)
 _DONE = {
     "drain": "Draining {host}: it finishes its current tasks.",
     "pause": "Paused {host} for {minutes} min.",
@@ -124,26 +46,13 @@ def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
-    csrf = csrf_field(request) if "hosts" in scopes_of(request) else NOTHING
-    planned = _SCHEDULES.html(
-        schedules.read(), csrf, empty="No scheduled runs.", labelled_by="schedules", css="blocks"
-    )
-    content = {"schedules_html": planned, "attach_command": attach_command}
-    return render(request, "hosts/hosts.html", _live() | content)
+    planned = {"schedules": schedules.read(), "ceilings": schedules.CEILINGS}
+    return render(request, "hosts/hosts.html", {**_live(), **planned, "attach_command": attach_command})
 
 
 def _live() -> dict[str, Any]:
-    lines, waiting = query.read(), queue.read()
-    queue_html = _QUEUE.html(
-        waiting.lines,
-        None,
-        caption="Interactive requests first, then oldest first; running tasks are never interrupted",
-        empty="The queue is empty. A rerun from an experiment's page or a schedule fills it.",
-        labelled_by="queue",
-        css="blocks",
-    )
-    about = {"lines": lines, "activities": query.activities(lines)}
-    return {**about, "queue": waiting, "queue_html": queue_html}
+    lines = query.read()
+    return {"lines": lines, "activities": query.activities(lines), "queue": queue.read()}
 
 
 def live(request: HttpRequest) -> HttpResponse:

@@ -5,19 +5,19 @@ measured matrix product of its dtype, whichever is longer. Of each experiment th
 time in the newest run counts.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from math import fsum
+from statistics import fmean
 from typing import Any
 
 from hud.models import Experiment, Stream
 from hud.pages.query_string import words
-from hud.points.targets import ceiling_readings
+from hud.points.targets import ceilings_of
 from hud.runs.branches import stored_names
-from hud.sql import fetch, fetch_named, fetch_tuples
+from hud.sql import fetch_models, fetch_named, fetch_tuples
 from runner.schema.devices import is_named
-from runner.schema.statistics import median
 
 REGRET = "autotune_regret"
 MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
@@ -27,7 +27,7 @@ CHOICES = ("mode", "dtype", "backend", "suite")
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ceilings:
     """The ceilings of an arch: medians of the latest seven readings."""
 
@@ -47,188 +47,109 @@ class Ceilings:
         return self.matmul_tflops.get(dtype) or self.matmul_tflops.get(_SAME_PEAK.get(dtype, ""))
 
 
-@dataclass(slots=True)
-class KernelLine:
-    """A kernel of an experiment; times in µs of a step."""
-
-    experiment_id: int
-    run: int
-    slot: str
-    name: str
-    kind: str
-    origins: list[str]
-    calls: float
-    time_us: float
-    floor_us: float  # at the ceiling, at most its own: a kernel that only reads may beat a copy
-    bound: str  # memory or compute
-    experiment: Experiment = field(init=False)
-
-    @property
-    def lost_us(self) -> float:
-        return self.time_us - self.floor_us
-
-    @property
-    def share_of_ceiling(self) -> float | None:
-        return self.floor_us / self.time_us if self.time_us else None
-
-    @property
-    def bars(self) -> list[tuple[str, float, float]]:
-        return [("slower", 0.0, self.time_us), ("whole", 0.0, self.floor_us)]
-
-    @property
-    def operators(self) -> str:
-        names = [origin.rpartition("aten.")[2] for origin in self.origins]
-        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-    @property
-    def side(self) -> str:
-        return f"run:{self.run}/experiment:{self.experiment_id}"
-
-
-@dataclass(slots=True)
-class ModelLine:
-    """The kernels of one experiment together; times in µs of a step."""
-
-    experiment_id: int
-    run: int
-    busy_us: float
-    gaps_us: float
-    floor_us: float  # of kernels with a formula
-    covered_us: float  # the time of those
-    experiment: Experiment = field(init=False)
-
-    @property
-    def lost_us(self) -> float:
-        return self.covered_us - self.floor_us
-
-    @property
-    def bars(self) -> list[tuple[str, float, float]]:
-        """Return tone, start and length of each part of the line's bar."""
-        nameless_us = max(self.busy_us - self.covered_us, 0.0)  # of kernels without a formula
-        lengths_us = self.floor_us, self.lost_us, nameless_us, self.gaps_us
-        starts_us = accumulate(lengths_us, initial=0.0)
-        return list(zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False))
-
-    @property
-    def share(self) -> float | None:
-        return self.floor_us / self.covered_us if self.covered_us else None
-
-    @property
-    def coverage(self) -> float:
-        return min(self.covered_us / self.busy_us, 1.0) if self.busy_us else 0.0
-
-
-@dataclass(slots=True)
-class RegretLine:
-    """The cost of unlucky choices to an experiment; the range is that of its newest compilations."""
-
-    experiment_id: int
-    value: float
-    spread: float | None  # half of its 95 % interval
-    samples: int  # compilations
-    note: str | None
-    low_us: float | None
-    high_us: float | None
-    experiment: Experiment = field(init=False)
-
-    @property
-    def interval(self) -> tuple[float, float] | tuple[None, None]:
-        """Return the 95 % interval, where it is known."""
-        if self.spread is None:
-            return None, None
-        return max(0.0, self.value - self.spread), self.value + self.spread
-
-
 # The run of compilation c: of the stream's default branch, no rerun and no A/B comparison.
 _OF_STREAM = """JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s AND NOT r.rerun
     AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)"""
 _OF_FILTERS = """
-    e.arch = %(arch)s AND (%(mode)s = '' OR e.mode = %(mode)s) AND (%(dtype)s = '' OR e.dtype = %(dtype)s)
-    AND (%(backend)s = '' OR e.backend = %(backend)s) AND (%(suite)s = '' OR e.suite = %(suite)s)
+    one.arch = %(arch)s AND (%(mode)s = '' OR one.mode = %(mode)s)
+    AND (%(dtype)s = '' OR one.dtype = %(dtype)s)
+    AND (%(backend)s = '' OR one.backend = %(backend)s) AND (%(suite)s = '' OR one.suite = %(suite)s)
 """
-# The kernels of the median compilation of each experiment, with their times at the ceilings.
+# The kernels of the median compilation of each experiment, with their times at the ceilings in µs of a step:
+# at most its own, as a kernel that only reads may beat a copy; NULL for one without bytes and FLOPs.
 _KERNELS = f"""
     WITH newest AS (
-        SELECT e.id experiment_id, e.dtype, c.*
-        FROM hud_experiment e JOIN LATERAL (
+        SELECT one.id experiment_id, one.dtype, c.*
+        FROM hud_experiment one JOIN LATERAL (
             SELECT c.run_id FROM hud_compilation c {_OF_STREAM}
-            WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
+            WHERE c.experiment_id = one.id AND c.busy_us IS NOT NULL
             ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
         ) last ON true JOIN LATERAL (
             SELECT run_id, kernels, times_us, busy_us, coalesce(gaps_us, 0) gaps_us,
                 row_number() OVER (ORDER BY busy_us, repeat) place, count(*) OVER () compilations
             FROM hud_compilation c
-            WHERE c.experiment_id = e.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
+            WHERE c.experiment_id = one.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
         ) c ON c.place = (c.compilations + 1) / 2
         WHERE {_OF_FILTERS}
     ), step AS (
         SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
-            one.time_us::float8 time_us,
+            spent.time_us::float8 time_us,
             k.bytes / (%(copy)s::float8 * 1e3) memory_us, k.flops / (peak.tflops * 1e6) compute_us
         FROM newest
-        JOIN LATERAL unnest(newest.kernels, newest.times_us) one(id, time_us) ON true
-        JOIN hud_kernel k ON k.id = one.id
+        JOIN LATERAL unnest(newest.kernels, newest.times_us) spent(id, time_us) ON true
+        JOIN hud_kernel k ON k.id = spent.id
         LEFT JOIN unnest(%(dtypes)s::text[], %(peaks)s::float8[]) peak(dtype, tflops)
             ON peak.dtype = newest.dtype
-        WHERE one.time_us IS NOT NULL
+        WHERE spent.time_us IS NOT NULL
+    ), kernel AS (
+        SELECT *, CASE WHEN coalesce(memory_us, compute_us) IS NOT NULL
+            THEN least(time_us, greatest(memory_us, compute_us)) END floor_us
+        FROM step
     )
 """  # noqa: S608 — constants  # nosec B608
 _NAMELESS = f"""{_KERNELS}
     SELECT name kernel, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
-    FROM step WHERE coalesce(memory_us, compute_us) IS NULL
+    FROM kernel WHERE floor_us IS NULL
     GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(nameless)s
 """  # noqa: S608 — constants  # nosec B608
-_STATEMENTS: dict[type, str] = {  # of each kind of line
-    KernelLine: f"""{_KERNELS}
-        SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
-            time_us, least(time_us, greatest(memory_us, compute_us)),
-            CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END
-        FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
-        ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(kernels)s
-        """,  # noqa: S608 — constants  # nosec B608
-    ModelLine: f"""{_KERNELS}
+# Lines of experiments `one`, and the columns of each
+_KERNEL_LINES = f"""JOIN ({_KERNELS}
+        SELECT *, time_us - floor_us lost_us, floor_us / nullif(time_us, 0) share,
+            CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END bound
+        FROM kernel WHERE floor_us IS NOT NULL ORDER BY lost_us DESC, slot LIMIT %(kernels)s
+    ) line ON line.experiment_id = one.id
+    ORDER BY line.lost_us DESC, line.slot"""  # noqa: S608 — constants  # nosec B608
+_OF_KERNEL = "run slot name kind calls time_us floor_us lost_us share bound"
+# covered_us: the time of kernels with a formula
+_EXPERIMENT_LINES = f"""JOIN ({_KERNELS}, covered AS (
         SELECT newest.experiment_id, newest.run_id run, newest.busy_us, newest.gaps_us,
-            coalesce(sum(least(time_us, greatest(memory_us, compute_us))
-                ) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) floor_us,
-            coalesce(sum(time_us) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) covered_us
-        FROM newest LEFT JOIN step USING (experiment_id)
-        GROUP BY 1, 2, 3, 4
-        """,  # noqa: S608 — constants  # nosec B608
-    RegretLine: f"""
-        SELECT e.id experiment_id, newest.*, spread.low_us, spread.high_us
-        FROM hud_experiment e
-        JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
-            AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
-        JOIN LATERAL (
+            coalesce(sum(floor_us), 0) floor_us,
+            coalesce(sum(time_us) FILTER (WHERE floor_us IS NOT NULL), 0) covered_us
+        FROM newest LEFT JOIN kernel USING (experiment_id) GROUP BY 1, 2, 3, 4)
+        SELECT *, covered_us - floor_us lost_us, floor_us / nullif(covered_us, 0) share,
+            coalesce(least(covered_us / nullif(busy_us, 0), 1), 0) coverage
+        FROM covered
+    ) line ON line.experiment_id = one.id
+    ORDER BY line.lost_us DESC, one.id"""  # noqa: S608 — constants  # nosec B608
+_OF_EXPERIMENT = "run busy_us gaps_us floor_us covered_us lost_us share coverage"
+# The cost of unlucky choices; spread: half of its 95 % interval; low_us, high_us: of its newest compilations
+_REGRET_LINES = f"""
+    JOIN hud_series s ON s.experiment_id = one.id AND s.stream_id = %(stream)s
+        AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
+    JOIN LATERAL (
+        SELECT newest.*, (
+            SELECT ARRAY[min(busy_us), max(busy_us)] FROM (
+                SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
+                WHERE c.experiment_id = one.id AND c.busy_us IS NOT NULL
+                ORDER BY c.order_time DESC LIMIT %(of_spread)s
+            ) latest
+        ) seen_us
+        FROM (
             SELECT value, spread, samples, note FROM hud_point
             WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC LIMIT 1
-        ) newest ON true
-        LEFT JOIN LATERAL (
-            SELECT min(busy_us) low_us, max(busy_us) high_us
-            FROM (
-                SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
-                WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
-                ORDER BY c.order_time DESC LIMIT %(of_spread)s
-            ) latest
-        ) spread ON true
-        WHERE {_OF_FILTERS}
-        ORDER BY newest.value DESC, e.id LIMIT %(regrets)s
-        """,  # noqa: S608 — constants  # nosec B608
-}
+        ) newest
+    ) line ON true
+    WHERE {_OF_FILTERS}
+    ORDER BY line.value DESC, one.id LIMIT %(regrets)s
+"""  # noqa: S608 — constants  # nosec B608
+_OF_REGRET = "value spread samples note seen_us"
+
+
+def _experiments(columns: str, lines: str, params: Mapping[str, Any], **computed: str) -> list[Any]:
+    """Return experiments with these columns of their lines: 1 statement."""
+    computed |= {name: f"line.{name}" for name in columns.split()}
+    return fetch_models(Experiment, lines, params, computed=computed)
 
 
 def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
     """Return what each arch reaches, by the readings of a stream."""
-    readings = ceiling_readings("series.stream_id = %(stream)s", "NOT rerun", {"stream": stream.pk})
-    found: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for arch, case, dtype, value in readings:
-        found.setdefault(arch, {}).setdefault((case, dtype if case == "matmul" else ""), []).append(value)
-    ceilings = {}
-    for arch, values in found.items():
-        middles = {place: median(own) for place, own in values.items()}
-        products = {dtype: value for (case, dtype), value in middles.items() if case == "matmul"}
-        ceilings[arch] = Ceilings(middles.get(("copy", "")), middles.get(("read", "")), products)
+    ceilings: defaultdict[str, Ceilings] = defaultdict(Ceilings)
+    for arch, case, dtype, value in ceilings_of("series.stream_id = %(stream)s", stream=stream.pk):
+        if case == "matmul":
+            ceilings[arch].matmul_tflops[dtype] = value
+        elif case in ("copy", "read"):
+            setattr(ceilings[arch], f"{case}_gbps", value)
     return ceilings
 
 
@@ -246,9 +167,9 @@ class LimitsPage:
     filters: LimitsFilters
     arches: list[tuple[str, int, Ceilings]] = field(default_factory=list)  # with experiments
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice
-    kernels: list[KernelLine] = field(default_factory=list)
-    models: list[ModelLine] = field(default_factory=list)
-    regrets: list[RegretLine] = field(default_factory=list)
+    kernels: list[Any] = field(default_factory=list)
+    models: list[Any] = field(default_factory=list)  # the kernels of each experiment together
+    regrets: list[Any] = field(default_factory=list)
     nameless: list[Any] = field(default_factory=list)  # kernels without bytes and FLOPs, over all experiments
 
     @property
@@ -263,38 +184,36 @@ class LimitsPage:
 
     @property
     def time_us(self) -> float:
-        return sum(model.busy_us for model in self.models)
+        return fsum(model.busy_us for model in self.models)
 
     @property
     def lost_us(self) -> float:
-        return sum(model.lost_us for model in self.models)
+        return fsum(model.lost_us for model in self.models)
 
     @property
     def coverage(self) -> float:
-        return sum(model.covered_us for model in self.models) / self.time_us if self.time_us else 0.0
+        return fsum(model.covered_us for model in self.models) / self.time_us if self.time_us else 0.0
 
     @property
     def mean_regret(self) -> float | None:
-        values = [one.value for one in self.regrets]
-        return sum(values) / len(values) if values else None
+        return fmean(line.value for line in self.regrets) if self.regrets else None
 
     @property
     def longest_regret(self) -> float:
         """Return the end of the axis of all regrets: that of the longest interval."""
-        ends = [one.value + (one.spread or 0.0) for one in self.regrets]
-        return max([0.02, *ends])
+        return float(max([0.02, *(line.value + (line.spread or 0.0) for line in self.regrets)]))
 
     @property
     def longest_us(self) -> float:
-        return max((model.busy_us + model.gaps_us for model in self.models), default=0.0)
+        return float(max((model.busy_us + model.gaps_us for model in self.models), default=0.0))
 
     @property
     def longest_kernel_us(self) -> float:
-        return max((kernel.time_us for kernel in self.kernels), default=0.0)
+        return float(max((kernel.time_us for kernel in self.kernels), default=0.0))
 
 
 def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) -> LimitsPage:
-    """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
+    """Return the page, in 6 statements, 2 without kernels; without an arch that with the most experiments."""
     combinations = fetch_tuples(
         f"""
         SELECT e.arch, e.mode, e.dtype, e.backend, e.suite, count(*) FROM hud_experiment e
@@ -335,13 +254,9 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
         "regret": REGRET,
         "of_spread": _OF_SPREAD,
     }
-    page.kernels = fetch(KernelLine, _STATEMENTS[KernelLine], params)
-    page.models = fetch(ModelLine, _STATEMENTS[ModelLine], params)
+    origins = "ARRAY(SELECT jsonb_array_elements_text(line.origins))"
+    page.kernels = _experiments(_OF_KERNEL, _KERNEL_LINES, params, origins=origins)
+    page.models = _experiments(_OF_EXPERIMENT, _EXPERIMENT_LINES, params)
     page.nameless = fetch_named(_NAMELESS, params)
-    page.regrets = fetch(RegretLine, _STATEMENTS[RegretLine], params)
-    page.models.sort(key=lambda model: -model.lost_us)
-    lines: Sequence[KernelLine | ModelLine | RegretLine] = (*page.kernels, *page.models, *page.regrets)
-    experiments = Experiment.objects.in_bulk({line.experiment_id for line in lines})
-    for line in lines:
-        line.experiment = experiments[line.experiment_id]
+    page.regrets = _experiments(_OF_REGRET, _REGRET_LINES, params)
     return page

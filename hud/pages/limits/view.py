@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -14,11 +15,11 @@ from hud.judging.compare.kernel_table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
-from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, RegretLine
+from hud.pages.limits.query import LimitsPage
 from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, plain_count, share, thousandths
 from hud.tables.html import NOTHING, dim, element, join, link
-from hud.tables.table import EXPERIMENT, Column, DataTable
+from hud.tables.table import IDENTITY, Column, DataTable
 
 
 def _us(time_us: float) -> str:
@@ -29,12 +30,14 @@ def _part(part: float | None) -> str:
     return NONE if part is None else f"{part:.2f}"
 
 
-def _kernel(line: KernelLine) -> SafeString:
-    source = streams.link(reverse("code"), base=line.side, head=line.side, kernel=line.slot)
+def _kernel(line: Any, _page: LimitsPage) -> SafeString:
+    side, names = f"run:{line.run}/experiment:{line.pk}", [one.rpartition("aten.")[2] for one in line.origins]
+    source = streams.link(reverse("code"), base=side, head=side, kernel=line.slot)
     name = link(f"{source}#source", element("code", short_name(line.name), title=line.name))
     calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
-    about = join(line.bound, line.kind, line.operators, by=" · ")
-    return join(name, calls, element("span", about, css="dim under", title=line.operators))
+    operators = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    about = join(line.bound, line.kind, operators, by=" · ")
+    return join(name, calls, element("span", about, css="dim under", title=operators))
 
 
 def _experiment(experiment: Experiment, anchor: str = "") -> SafeString:
@@ -45,9 +48,9 @@ def _facts(experiment: Experiment, page: LimitsPage) -> SafeString:
     return join(*(getattr(experiment, name) for name in page.varying), by=" · ")
 
 
-def _experiment_of_kernel(line: KernelLine, page: LimitsPage) -> SafeString:
-    facts = _facts(line.experiment, page)
-    return join(_experiment(line.experiment), element("span", facts, css="dim under", title=facts))
+def _experiment_of_kernel(line: Any, page: LimitsPage) -> SafeString:
+    facts = _facts(line, page)
+    return join(_experiment(line), element("span", facts, css="dim under", title=facts))
 
 
 def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeString:
@@ -62,33 +65,39 @@ def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeSt
     )
 
 
-KERNELS = DataTable[KernelLine, LimitsPage](
-    EXPERIMENT,
-    Column("kernel", "Kernel", "name", draw=lambda line, _page: _kernel(line), is_head=True),
+def _bar_of_kernel(line: Any, page: LimitsPage) -> SafeString:
+    return _bar([("slower", 0.0, line.time_us), ("whole", 0.0, line.floor_us)], page.longest_kernel_us)
+
+
+KERNELS = DataTable[Any, LimitsPage](
+    *IDENTITY.columns,
+    Column("kernel", "Kernel", "name", draw=_kernel, is_head=True),
     Column("", "Experiment", draw=_experiment_of_kernel),
     "kind slot calls",
     Column("time_us", "Time", show=_us, css="num"),
     Column("ceiling_us", "At ceiling", "floor_us", show=_us, css="num", cell_css="dim"),
-    Column(
-        "",
-        "Bar",
-        draw=lambda line, page: _bar(line.bars, page.longest_kernel_us),
-        css="bars",
-        hides_title=True,
-    ),
-    Column("", "Of ceiling", "share_of_ceiling", show=_part, css="num"),
+    Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
+    Column("", "Of ceiling", "share", show=_part, css="num"),
     Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
-    "share_of_ceiling bound run",
+    "share_of_ceiling=share bound run",
 )
 
 
-def _case_of_regret(line: RegretLine, page: LimitsPage) -> SafeString:
-    facts: list[str] = [_facts(line.experiment, page)]
-    if line.low_us is not None and line.high_us is not None:
-        facts.append(f"{_us(line.low_us)} to {_us(line.high_us)} µs")
+def _ends(line: Any) -> tuple[float, float] | tuple[None, None]:
+    """Return the 95 % interval of a regret, where it is known."""
+    if line.spread is None:
+        return None, None
+    return max(0.0, line.value - line.spread), line.value + line.spread
+
+
+def _case_of_regret(line: Any, page: LimitsPage) -> SafeString:
+    facts: list[str] = [_facts(line, page)]
+    low_us, high_us = line.seen_us
+    if low_us is not None:
+        facts.append(f"{_us(low_us)} to {_us(high_us)} µs")
     if line.spread is not None:
         facts.append(f"{line.samples} compilations")
-    return join(_experiment(line.experiment, "#compilations"), dim(join(*facts, by="<br>")))
+    return join(_experiment(line, "#compilations"), dim(join(*facts, by="<br>")))
 
 
 def _axis(page: LimitsPage) -> SafeString:
@@ -99,44 +108,55 @@ def _axis(page: LimitsPage) -> SafeString:
     )
 
 
-def _interval(line: RegretLine, page: LimitsPage) -> SafeString:
-    low, high = line.interval
+def _interval(line: Any, page: LimitsPage) -> SafeString:
+    low, high = _ends(line)
     return interval(line.value, low or 0.0, high or line.value, axis=(0.0, page.longest_regret), width=64)
 
 
-def _regret(line: RegretLine, _page: LimitsPage) -> SafeString:
-    low, high = line.interval
+def _regret(line: Any, _page: LimitsPage) -> SafeString:
+    low, high = _ends(line)
     value = element("b", f"{'≥ ' if line.note == AT_LEAST else ''}{share(line.value)}")
     if low is None or high is None:
         return value
     return join(value, element("span", f"{100 * low:.1f} to {100 * high:.1f} %", css="dim under"))
 
 
-REGRETS = DataTable[RegretLine, LimitsPage](
-    EXPERIMENT,
+REGRETS = DataTable[Any, LimitsPage](
+    *IDENTITY.columns,
     Column("", "Case, busy time seen", draw=_case_of_regret, is_head=True),
     Column("", _axis, draw=_interval, css="fpc"),
     Column("regret", "Regret", "value", draw=_regret, css="num", cell_tooltip=lambda line: line.note),
-    Column("low", value=lambda line: line.interval[0]),
-    Column("high", value=lambda line: line.interval[1]),
-    Column("compilations", value=lambda line: None if line.spread is None else line.samples),
-    "note",
+    "low high compilations note",
+    low=lambda line: _ends(line)[0],
+    high=lambda line: _ends(line)[1],
+    compilations=lambda line: None if line.spread is None else line.samples,
 )
 
-EXPERIMENTS = DataTable[ModelLine, LimitsPage](
-    EXPERIMENT,
+
+def _bar_of_experiment(line: Any, page: LimitsPage) -> SafeString:
+    nameless_us = max(line.busy_us - line.covered_us, 0.0)  # of kernels without a formula
+    lengths_us = line.floor_us, line.lost_us, nameless_us, line.gaps_us
+    starts_us = accumulate(lengths_us, initial=0.0)
+    parts = zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False)
+    return _bar(parts, page.longest_us)
+
+
+EXPERIMENTS = DataTable[Any, LimitsPage](
+    *IDENTITY.columns,
     Column(
-        "", "Experiment", is_head=True,
-        draw=lambda line, page: join(_experiment(line.experiment), dim(_facts(line.experiment, page))),
+        "",
+        "Experiment",
+        draw=lambda line, page: join(_experiment(line), dim(_facts(line, page))),
+        is_head=True,
     ),
     Column("busy_us", "Device time", show=_us, css="num"),
-    Column("", "Bar", draw=lambda line, page: _bar(line.bars, page.longest_us), css="bars", hides_title=True),
+    Column("", "Bar", draw=_bar_of_experiment, css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
     "gaps_us",
     Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
     "run ceiling_us=floor_us share_of_ceiling=share",
     Column("covered", "Covered", "coverage", show=share, css="num"),
-)  # fmt: skip
+)
 
 NAMELESS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),

@@ -1,6 +1,7 @@
 """Rules: what is there, and for operators what a change of them would do."""
 
 from datetime import timedelta
+from functools import cache
 from typing import Any, ClassVar
 
 from django import forms
@@ -82,15 +83,17 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     measured = Point.objects.filter(
         series__in=series, order_time__gte=since, value__isnull=False, rerun=False
     )
-    known: dict[tuple[Any, ...], tuple[AppliedTarget | None, ...]] = {}
+
+    @cache
+    def applied(series_id: int, *recorded: Any) -> tuple[AppliedTarget | None, ...]:
+        one = series[series_id]
+        return tuple(which.own(one.experiment, one.metric, *recorded) for which in (today, then))
+
     for point in measured.order_by("order_time", "run_id").iterator():
-        one, said = series[point.series_id], (point.target, point.target_arch)
-        key = (one.pk, *said)
-        if key not in known:
-            known[key] = tuple(which.own(one.experiment, one.metric, *said) for which in (today, then))
+        one, direction = series[point.series_id], series[point.series_id].metric.direction
         is_missed, would_be = (
-            own is not None and own.met_by(point.value, one.metric.direction) == "missed"
-            for own in known[key]
+            own is not None and own.met_by(point.value, direction) == "missed"
+            for own in applied(one.pk, point.target, point.target_arch)
         )
         flag = [Flag(one, point.run_id, point.order_time, None, point.value)] if would_be else []
         shown.add(flag, int(is_missed))

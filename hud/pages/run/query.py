@@ -73,10 +73,13 @@ class RunPage(OfRun):
         return next((line for line in started if line.running), started[-1] if started else None)
 
     @property
+    def failures(self) -> list[TaskLine]:
+        return [line for line in self.tasks if line.ended and line.word not in ("ok", "cancelled")]
+
+    @property
     def failed(self) -> TaskLine | None:
         """Return the first task that ended badly and left a log."""
-        bad = (line for line in self.tasks if line.ended and line.word not in ("ok", "cancelled"))
-        return next((line for line in bad if line.task.log_bytes), None)
+        return next((line for line in self.failures if line.task.log_bytes), None)
 
     @property
     def cost_minutes(self) -> float:
@@ -101,6 +104,12 @@ class RunPage(OfRun):
     def headline_pairs(self) -> list[MetricComparison]:
         """Return the times that stand for an A/B run's first experiments."""
         return ab_runs.headlines(self.pairs)[:SHOWN_PICTURES]
+
+    @property
+    def confirmed(self) -> tuple[int, int]:
+        """Return how many metrics of an A/B run are confirmed worse, and how many better."""
+        counts = Counter(line.better for line in self.pairs)
+        return counts[False], counts[True]
 
     @property
     def overdue(self) -> bool:

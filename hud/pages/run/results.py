@@ -28,7 +28,7 @@ from hud.models import (
     Run,
     SidePoint,
 )
-from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
+from hud.pages.query_string import MAX_PAGE, NAMED, OPTIONS, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics, with_levels
 from hud.points.targets import RECORDED, Targets
@@ -111,6 +111,16 @@ class RunResults:
     @property
     def next_page(self) -> int | None:
         return self.filters.page + 1 if self.last < self.total else None
+
+    @property
+    def findings(self) -> list[tuple[int, str]]:
+        """Return how many experiments have a result that the run's sentence names, with its words."""
+        named = [(count.experiments, LABELS[kind][2]) for kind, count in self.counts.items()]
+        return [(count, words) for count, words in named if count and words]
+
+    @property
+    def is_first(self) -> bool:
+        return {point.verdict for point in self.rows if point.verdict} == {"new"}
 
     @property
     def judged(self) -> bool:
@@ -283,10 +293,10 @@ def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) ->
 def _named(text: str, series: Ints) -> list[int]:
     """Return the series in whose experiment or metric all words occur, and no -word does: 1 statement."""
     rows = fetch_tuples(
-        rf"""
+        f"""
         SELECT id FROM (
-            SELECT s.id, concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype,
-                e.backend, e.arch, m.name, m.title) words
+            SELECT s.id, concat_ws(' ', e.suite, e."case", {OPTIONS}, e.mode, e.dtype, e.backend, e.arch,
+                m.name, m.title) words
             FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
             JOIN hud_metric m ON m.id = s.metric_id WHERE s.id = ANY(%(series)s::int[])
         ) one WHERE {NAMED}

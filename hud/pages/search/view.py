@@ -14,7 +14,7 @@ from hud.judging.regressions.read import JOINS
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.query_string import MAX_ID
+from hud.pages.query_string import MAX_ID, OPTIONS
 from hud.pages.query_string import words as text_field
 from hud.pages.streams import link
 from hud.sql import by_id, fetch_tuples
@@ -29,7 +29,6 @@ _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
 _BETWEEN_WORDS = re.compile(r"[\0\[\],]+")  # of a title such as layer_norm[D=4096,size=tiny]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # which no address of a case has
-_NAMES = 'e.suite, e."case", e.backend, e.mode, e.dtype, e.arch'
 
 
 @dataclass(frozen=True)
@@ -75,31 +74,30 @@ def find(stream: Stream, text: str, *, is_only: bool) -> list[KindResults]:
     words = _BETWEEN_WORDS.sub(" ", text).split()[:_MOST_WORDS]
     if not words:
         return []
-    number = _number(words)
-    named, params = _named(words)
-    params |= {
+    number, texts = _number(words), [re.sub(r"([\\%_])", r"\\\1", word) for word in words]  # for LIKE
+    params = {
         "stream": stream.pk,
         "only": is_only,
         "active": list(ACTIVE),
         "most": MOST,
-        "exact": _like(words[0]),
-        "begins": f"{_like(words[0])}%",
+        "exact": texts[0],
+        "begins": f"{texts[0]}%",
+        "words": [f"%{text}%" for text in texts],
+        "hashes": [f"{text}%" if len(text) >= _FEWEST_OF_HASH else None for text in texts],
+        "suites": list(SUITES),
         "run": number if words[0].lower() != "regression" else None,
         "regression": number if words[0].lower() != "run" else None,
     }
-    measured = fetch_tuples(_CASES.format(named=named), params)
-    cases = [row for row in measured if _can_be_address(row[0]) and not _CONTROL.search(row[1])]
-    regressed = fetch_tuples(_REGRESSED.format(joins=JOINS, named=named), params)
+    cases = [row for row in fetch_tuples(_CASES, params) if _is_address(*row[:2])]
+    suites = [row for row in fetch_tuples(_SUITES, params) if _is_address(row[0])]
+    regressed = fetch_tuples(_REGRESSED, params)
     experiments = by_id(Experiment, [row[1] for row in regressed])
-    begins = {f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}
-    runs = fetch_tuples(_RUNS.format(named=_each(words, _OF_RUN, _OF_COMMIT)), params | begins)
-    hosts = fetch_tuples(_HOSTS.format(named=_each(words, "name ILIKE %(name{0})s")), params)
     kinds = [
         _results("case", cases, _case),
-        _results("suite", _suites(words, stream, params), _suite),
+        _results("suite", [(*row, len(suites)) for row in suites[:MOST]], _suite),
         _results("regression", [(row[0], experiments[row[1]], *row[2:]) for row in regressed], _regression),
-        _results("run", runs, _run),
-        _results("host", hosts, lambda name, state: (name, state, reverse("hosts"))),
+        _results("run", fetch_tuples(_RUNS, params), _run),
+        _results("host", fetch_tuples(_HOSTS, params), lambda name, state: (name, state, reverse("hosts"))),
     ]
     if number is not None:  # an id is meant before a name that holds the same digits
         kinds.sort(key=lambda one: one.kind not in {"run", "regression"})
@@ -114,29 +112,17 @@ def _number(words: list[str]) -> int | None:
     return int(text) if len(words) == 1 or words[0].lower() in {"run", "regression"} else None
 
 
-def _like(text: str) -> str:
-    """Return a pattern of LIKE for a text itself."""
-    return re.sub(r"([\\%_])", r"\\\1", text)
-
-
-def _named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return SQL that an experiment `e` has each word in its name or options, as in ``size=tiny``."""
-    texts, params = list[str](), dict[str, Any]()
-    for place, word in enumerate(words):
-        stored = word.replace("\\", "\\\\")  # as JSON
-        name, _, value = stored.partition("=")
-        options = [f'"{name}": {value}', f'"{name}": "{value}'] if value else [stored]
-        params[f"name{place}"] = f"%{_like(word)}%"
-        params[f"options{place}"] = [f"%{_like(text)}%" for text in options]
-        texts.append(
-            f"(concat_ws(E'\\n', {_NAMES}) ILIKE %(name{place})s"
-            f" OR e.knobs::text ILIKE ANY(%(options{place})s))"
-        )
-    return " AND ".join(texts), params
-
+# That all words occur: in the names or options of an experiment `e`, as in size=tiny, and in those of a run,
+# of whose commit a long word may be the beginning.
+_NAMED = f"""concat_ws(E'\\n', e.suite, e."case", e.backend, e.mode, e.dtype, e.arch, {OPTIONS})
+    ILIKE ALL(%(words)s::text[])"""
+_RUN_NAMED = """(
+    SELECT bool_and(
+        concat_ws(E'\\n', title, host_name, branch) ILIKE word OR coalesce(commit ILIKE hash, false))
+    FROM unnest(%(words)s::text[], %(hashes)s::text[]) asked(word, hash))"""
 
 # Cases, each with a stream that has results; closest first.
-_CASES = """
+_CASES = f"""
     WITH matching AS MATERIALIZED (
         SELECT e.*, newest, stream, CASE WHEN is_own THEN 0 WHEN newest IS NULL THEN 2 ELSE 1 END AS rank,
             CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close
@@ -147,51 +133,44 @@ _CASES = """
                 SELECT order_time FROM hud_point WHERE series_id = s.id AND NOT rerun
                 ORDER BY order_time DESC LIMIT 1
             ) p WHERE s.experiment_id = e.id
-        ) points WHERE {named} AND (is_own OR NOT %(only)s)
+        ) points WHERE {_NAMED} AND (is_own OR NOT %(only)s)
     )
     SELECT suite, "case", count(*), array_agg(DISTINCT arch) FILTER (WHERE arch <> ''),
         (array_agg(stream ORDER BY rank, newest DESC NULLS LAST))[1], count(*) OVER () FROM matching
     GROUP BY suite, "case", close
     ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s
-"""
-_REGRESSED = """
+"""  # noqa: S608 — constants  # nosec B608
+_REGRESSED = f"""
     SELECT one.id, e.id, one.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
         (SELECT name FROM hud_stream WHERE id = series.stream_id), count(*) OVER ()
-    FROM hud_regression one {joins}
-    WHERE (one.id = %(regression)s OR one.state = ANY(%(active)s) AND {named})
+    FROM hud_regression one {JOINS}
+    WHERE (one.id = %(regression)s OR one.state = ANY(%(active)s) AND {_NAMED})
         AND (series.stream_id = %(stream)s OR NOT %(only)s)
     ORDER BY series.stream_id <> %(stream)s, one.id DESC LIMIT %(most)s
-"""
-
-_RUNS = """
+"""  # noqa: S608 — constants  # nosec B608
+_RUNS = f"""
     SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
-    WHERE (id = %(run)s OR {named}) AND (stream_id = %(stream)s OR NOT %(only)s)
+    WHERE (id = %(run)s OR {_RUN_NAMED}) AND (stream_id = %(stream)s OR NOT %(only)s)
     ORDER BY (id = %(run)s) IS TRUE DESC, stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
-"""
-_OF_RUN = "concat_ws(E'\\n', title, host_name, branch) ILIKE %(name{0})s"
-_OF_COMMIT = "commit ILIKE %(begins{0})s"
+"""  # noqa: S608 — constants  # nosec B608
 _HOSTS = """
     SELECT name, CASE WHEN detached_at IS NULL THEN 'attached' ELSE 'detached' END, count(*) OVER ()
-    FROM hud_host WHERE {named} ORDER BY id DESC LIMIT %(most)s
+    FROM hud_host WHERE name ILIKE ALL(%(words)s::text[]) ORDER BY id DESC LIMIT %(most)s
 """
-# Each with a stream that has results of it, None where none has.
+# Each with a stream that has results of it, None where none has or none of the stream alone that is meant.
 _SUITES = """
-    SELECT suite, (
-        SELECT name FROM hud_stream WHERE EXISTS (
+    SELECT suite, CASE WHEN stream.id = %(stream)s OR NOT %(only)s THEN stream.name END FROM (
+        SELECT DISTINCT suite FROM hud_experiment UNION SELECT unnest(%(suites)s::text[])
+    ) one LEFT JOIN LATERAL (
+        SELECT id, name FROM hud_stream WHERE EXISTS (
             SELECT FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
             WHERE s.stream_id = hud_stream.id AND e.suite = one.suite)
-        ORDER BY id <> %(stream)s, id LIMIT 1)
-    FROM (SELECT DISTINCT suite FROM hud_experiment WHERE {named}) one
+        ORDER BY id <> %(stream)s, id LIMIT 1
+    ) stream ON true
+    WHERE suite ILIKE ALL(%(words)s::text[])
+        AND (stream.id = %(stream)s OR NOT %(only)s OR suite = ANY(%(suites)s))
+    ORDER BY suite COLLATE "C"
 """
-
-
-def _each(words: Sequence[str], condition: str, of_hash: str = "false") -> str:
-    """Return SQL that each word fits a condition, or one of hashes where it is long enough."""
-    texts = [
-        f"({condition} OR {of_hash if len(word) >= _FEWEST_OF_HASH else 'false'})".format(place)
-        for place, word in enumerate(words)
-    ]
-    return " AND ".join(texts)
 
 
 def _results(
@@ -209,19 +188,8 @@ def _case(
     return case, about, link(reverse("model", args=[suite, case]), stream=stream)
 
 
-def _can_be_address(suite: str) -> bool:
-    return bool(suite) and "/" not in suite and suite.isprintable()
-
-
-def _suites(words: list[str], stream: Stream, params: dict[str, Any]) -> list[tuple[str, str | None, int]]:
-    """Return the first suites whose names hold all words, each with a stream that has results of it and how
-    many there are."""
-    lower = [word.lower() for word in words]
-    suites = dict.fromkeys(name for name in SUITES if all(word in name.lower() for word in lower))
-    measured = fetch_tuples(_SUITES.format(named=_each(words, "suite ILIKE %(name{0})s")), params)
-    own = measured if not params["only"] else [row for row in measured if row[1] == stream.name]
-    streams_of = {name: stream for name, stream in (suites | dict(own)).items() if _can_be_address(name)}
-    return [(name, streams_of[name], len(streams_of)) for name in sorted(streams_of)[:MOST]]
+def _is_address(suite: str, case: str = "") -> bool:
+    return bool(suite) and "/" not in suite and suite.isprintable() and not _CONTROL.search(case)
 
 
 def _suite(name: str, stream: str | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hud.hosts.registration import visible_accelerators
 from hud.models import Experiment, Metric, Point, Stream
-from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
+from hud.pages.query_string import MAX_PAGE, NAMED, OPTIONS, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
@@ -192,13 +192,11 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
 
 def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
     """Return the stream's experiments of a suite in the usual order: id, whether all words of `q` occur, the
-    choices and the device; 1 statement. Words are looked for in options as D=1024, where JSON doubles a
-    backslash."""
+    choices and the device; 1 statement."""
     return fetch_tuples(
-        rf"""
+        f"""
         SELECT id, {NAMED if q else "true"}, {", ".join(CHOICES)}, device FROM (
-            SELECT *, concat_ws(' ', "case", replace(replace(replace(
-                knobs::text, '\\', '\'), '": ', '='), '"', ''), mode, dtype, backend, arch) words
+            SELECT *, concat_ws(' ', "case", {OPTIONS}, mode, dtype, backend, arch) words
             FROM hud_experiment e WHERE suite = %(suite)s
                 AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
         ) one
