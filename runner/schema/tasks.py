@@ -29,7 +29,8 @@ _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experim
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default."""
+    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default. `any_case`: it
+    comes from a command on the host, which may name cases that the suite does not list."""
 
     suite: str
     device: str  # cuda or cpu
@@ -40,6 +41,7 @@ class Selection:
     dynamic: bool = False
     knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int | None = None
+    any_case: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,9 @@ def plan(asked: Selection) -> list[TaskSpec]:
     """Return the tasks of a selection, each once. Raise BadRequest for what the suite does not offer."""
     suite = suite_of(asked.suite)
     found = []
-    for case in suite.chosen_cases(asked.cases, asked.knobs):
+    for case in suite.chosen_cases(asked.cases, asked.knobs, asked.device):
+        if not asked.any_case:
+            suite.check_listed(case.name)
         offered = _offered("dtype", asked.dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(asked.cases))
         for dtype in offered:
             for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:

@@ -1,11 +1,12 @@
 """The common part of the suites of PyTorch's torchdynamo harness.
 
-Their cases are the models that can be built with random weights, without a download. Each suite has a row for
-each of them in its `models.csv`.
+Their cases are models that can be built with random weights, without a download. Each suite has a row for
+each of them in its `models.csv`. A command can name others of the same package too.
 """
 
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
@@ -67,9 +68,30 @@ class HarnessSuite(Suite):
         *("compilation_latency", "compression_ratio", "dynamo_peak_mem"),
     )
 
+    other_cases: str = ""  # the names of models that only a command can name
+
     @property
     def module(self) -> str:
         return "runner.suites.torchdynamo.run"
+
+    def case(self, name: str) -> Case:
+        """Return a listed model, or any other one of its package whose name fits."""
+        listed = self.has_case(name) or not re.fullmatch(self.other_cases or "(?!)", name, re.ASCII)
+        return super().case(name) if listed else Case(name, "not listed", DTYPES)
+
+    def check_listed(self, name: str) -> None:
+        super().case(name)
+
+    def chosen_cases(
+        self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str
+    ) -> list[Case]:
+        """Leave out, where no case is named, what the harness skips on this device."""
+        cases = super().chosen_cases(names, knobs, device)
+        return cases if names else [case for case in cases if not self._skipped(case.name, device)]
+
+    def _skipped(self, name: str, device: str) -> bool:
+        on_cpu = device == "cpu" and has_trait(self.name, name, "skipped_on_cpu")
+        return on_cpu or has_trait(self.name, name, "skipped")
 
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Leave out, too, the model's own batch size, and a part of the backend's name that the backend has

@@ -41,6 +41,7 @@ class ModelRequest:
     training: bool = False
     dropout: bool = True
     checkpointing: bool = False  # of activations
+    real_weights: bool = False
 
 
 @dataclass
@@ -57,6 +58,7 @@ class LoadedModel:
     batch_size: int
     size_note: str = ""  # how a reduced model differs from the real one; '' for the real one
     batched: bool = True
+    tokens: int = 0  # that a language model reads or writes in one call
 
     @property
     def parameters(self) -> int:
@@ -157,6 +159,7 @@ def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | Non
         training=spec.mode == "training",
         dropout=not for_accuracy,
         checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
+        real_weights=spec.knobs.get("weights") == "real",
     )
     models = importlib.import_module(f"runner.suites.{spec.suite}.models")
     try:

@@ -47,9 +47,11 @@ def batch_size_of(task: TaskSpec) -> int | None:
 
 @dataclass(frozen=True)
 class XlaSuite(Suite):
-    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
+    def chosen_cases(
+        self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str
+    ) -> list[Case]:
         """Return small models where no case is named."""
-        return super().chosen_cases(names or [*_BATCH_SIZES], knobs)
+        return super().chosen_cases(names or [*_BATCH_SIZES], knobs, device)
 
     def backends_on(self, device: str) -> tuple[str, ...]:
         """Leave out XLA's on CUDA, which torch_xla no longer supports."""
