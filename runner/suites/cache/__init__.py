@@ -1,9 +1,10 @@
 """cachebench: how long a model takes to compile with empty caches, and with full ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runner.schema.suite import Expected, Suite, TaskSpec
+from runner.schema.options import OptionValue
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
 from runner.suites.tables import options_of
 
@@ -23,6 +24,13 @@ METRICS = (*_OUR_METRICS, *_UPSTREAM_METRICS)
 
 @dataclass(frozen=True)
 class CacheSuite(Suite):
+    def chosen_cases(
+        self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str
+    ) -> list[Case]:
+        """Return what the suites of the models measure where no case is named, cachebench's lists first."""
+        of_models = (case.name for suite in _OF_MODELS for case in suite.chosen_cases((), knobs, device))
+        return super().chosen_cases(names or [*dict.fromkeys((*DEFAULTS, *of_models))], knobs, device)
+
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "origin": ORIGINS[task.case]}
         return [Expected(task.case, task.backend, task.device, knobs, METRICS)]

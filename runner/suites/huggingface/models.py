@@ -13,7 +13,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.suites.torchdynamo import has_trait, models_of
-from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, mean_of, torchvision
+from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, fetching, mean_of, torchvision
 
 _NAME = "huggingface"
 _TINY_SEQUENCE = 32
@@ -83,14 +83,15 @@ def build(case: str, request: ModelRequest) -> LoadedModel:
         batch_size=size,
         size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if request.tiny else "",
         tokens={"prefill": size * sequence, "decode": size}.get(phase, 0),
+        answers_prompt=phase == "prefill",
     )
 
 
 def _module(case: str, row: Any, request: ModelRequest) -> Any:
     """Return the model of transformers' own class with random weights, or with the published ones."""
     name = case.partition(":")[0]
-    if request.real_weights and ("/" not in name or request.tiny):
-        raise TaskFailure("unsupported", "no_weights", f"no weights are published for {case} in this size")
+    if request.real_weights and "/" not in name:
+        raise TaskFailure("unsupported", "no_weights", f"{name} is a class: name a model of the hub, ORG/NAME")
     if row and not request.real_weights:
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
@@ -98,7 +99,7 @@ def _module(case: str, row: Any, request: ModelRequest) -> Any:
     transformers = importlib.import_module("transformers")
     settings: dict[str, Any] = dict(_SETTINGS.get(name, {}))
     if not row:
-        settings = _from_hub(transformers.AutoConfig, name, "config.json").to_dict()
+        settings = _from_hub(transformers.AutoConfig, name).to_dict()
     class_name = (row["class"] or case) if row else (settings.get("architectures") or [""])[0]
     model_class = getattr(transformers, class_name, None)
     if model_class is None:
@@ -118,7 +119,7 @@ def _module(case: str, row: Any, request: ModelRequest) -> Any:
         }
     config = model_class.config_class(**settings)
     if request.real_weights:
-        return _from_hub(model_class, name, "", config=config, dtype=torch.float32).to(request.device)
+        return _from_hub(model_class, name, config=config, dtype=torch.float32).to(request.device)
     with torch.device(request.device):
         return model_class(config)
 
@@ -127,13 +128,11 @@ def _is_beyond(token: Any) -> bool:
     return isinstance(token, int) and token >= _SETTINGS["tiny"]["vocab_size"]
 
 
-def _from_hub(kind: Any, name: str, file: str, **settings: Any) -> Any:
+def _from_hub(kind: Any, name: str, **settings: Any) -> Any:
     """Return what transformers makes of a repository's data, never of its code."""
     try:
-        return kind.from_pretrained(name, trust_remote_code=False, **settings)
-    except OSError as error:
-        reason = f"{name} is not on this machine and cannot be fetched: hf download {name} {file}".rstrip()
-        raise TaskFailure("unsupported", "not_downloaded", reason) from error
+        with fetching(f"hf download {name}"):
+            return kind.from_pretrained(name, trust_remote_code=False, **settings)
     except ValueError as error:
         raise TaskFailure("unsupported", "own_code", f"{name}: {error}") from error
 
