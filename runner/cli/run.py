@@ -12,6 +12,7 @@ from typing import Any
 from runner.cli import resume, tables, terminal
 from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import RunContext
+from runner.formats import writer_of
 from runner.launch.launch import Event
 from runner.launch.pairs import Job
 from runner.launch.results import identity
@@ -219,14 +220,17 @@ def _new_options(
 
 
 def _output(options: argparse.Namespace, base: str) -> Output | None:
-    if options.output is None:
+    path, is_upstream = options.output, options.format == "upstream"
+    if path is None and is_upstream and (name := writer_of(options.suites).default_file):
+        path = Path(name)
+    if path is None:
         if options.resume or options.format != "ours":
             raise BadRequest("--resume and --format need --output FILE")
         return None
-    if base and options.format == "upstream":
+    if base and is_upstream:
         raise BadRequest("--format upstream: no outside system's file can say the two sides of a pair")
     return Output(
-        options.output, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run
+        path, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run
     )
 
 
@@ -246,7 +250,7 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
     if processes > 1 and len(jobs) > processes:
         remarks.append("# the whole request takes turns: every task once, then every task again")
     ours = options.output is not None and options.format == "ours"
-    if options.output is not None and not ours:
+    if options.format != "ours":
         remarks.append(f"# --format {options.format} is a file of one command: give each its own --output")
     rest = [
         _option("--timeout", options.timeout_s),
