@@ -23,7 +23,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import PRESETS, SUITES, file, request, suite_of
 from runner.system import interpreters, machine
-from runner.system.accelerators import accelerators
+from runner.system.accelerators import Accelerator, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -95,7 +95,7 @@ def main(options: argparse.Namespace) -> int:
         options.suites = [*options.suites, file.NAME]
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
-    chosen = accelerators([options.device] if options.device else [])[0]
+    chosen = _accelerator(options.device, dry_run=options.dry_run)
     tasks = request.tasks(options, chosen.device)
     if options.partition:
         tasks = request.partition(tasks, options.partition)
@@ -151,6 +151,13 @@ def main(options: argparse.Namespace) -> int:
     # cells of a matrix that cannot be here are no failure beside others
     succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if succeeded and not (output and output.empty) else 1
+
+
+def _accelerator(name: str, *, dry_run: bool) -> Accelerator:
+    """Return the named device, or the default. What a GPU would run can be asked without one."""
+    if dry_run and name.startswith("cuda") and not machine.gpus():
+        return Accelerator("cuda:0", "cuda", "any GPU", "")
+    return accelerators([name] if name else [])[0]
 
 
 def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec], str]:
@@ -229,9 +236,7 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
         return None
     if base and is_upstream:
         raise BadRequest("--format upstream: no outside system's file can say the two sides of a pair")
-    return Output(
-        path, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run
-    )
+    return Output(path, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run)
 
 
 def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Replication) -> list[str]:

@@ -237,9 +237,7 @@ class Suite:
     def has_case(self, name: str) -> bool:
         return any(name == case.name for case in self.cases)
 
-    def chosen_cases(
-        self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str
-    ) -> list[Case]:
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
         """Return the cases of these names; without a name, all that a task with these knobs can measure on a
         device. Raise BadRequest as `case`."""
         return [self.case(name) for name in names] or list(self.cases)

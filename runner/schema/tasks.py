@@ -29,8 +29,10 @@ _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experim
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default. `any_case`: it
-    comes from a command on the host, which may name cases that the suite does not list."""
+    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default.
+
+    With `any_case` it comes from a command on the host, which may name cases that the suite does not list.
+    """
 
     suite: str
     device: str  # cuda or cpu

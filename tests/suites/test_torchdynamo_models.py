@@ -348,7 +348,9 @@ def test_any_model_of_the_hub_is_built_from_its_configuration_and_never_from_its
     constants = importlib.import_module("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(importlib.import_module("transformers.utils.hub"), "_is_offline_mode", True, raising=False)
+    monkeypatch.setattr(
+        importlib.import_module("transformers.utils.hub"), "_is_offline_mode", True, raising=False
+    )
     bert = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "num_hidden_layers": 3}
     hub_copy(tmp_path, "acme/bert", bert)
     hub_copy(tmp_path, "acme/own", {"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}})
@@ -372,7 +374,8 @@ def test_any_model_of_timm_is_built_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("suite", "case"), [("huggingface", "BertForMaskedLM"), ("torchbench", "resnet18"), ("timm", "mobilevit_s")]
+    ("suite", "case"),
+    [("huggingface", "BertForMaskedLM"), ("torchbench", "resnet18"), ("timm", "mobilevit_s")],
 )
 def test_a_reduced_model_has_no_published_weights(suite: str, case: str) -> None:
     with pytest.raises(TaskFailure) as refused:

@@ -7,6 +7,7 @@ from runner.schema.options import OptionValue
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
 from runner.suites.tables import options_of
+from runner.suites.torchdynamo import check_origin
 
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
 DEFAULTS = (
@@ -24,12 +25,16 @@ METRICS = (*_OUR_METRICS, *_UPSTREAM_METRICS)
 
 @dataclass(frozen=True)
 class CacheSuite(Suite):
-    def chosen_cases(
-        self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str
-    ) -> list[Case]:
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
         """Return what the suites of the models measure where no case is named, cachebench's lists first."""
-        of_models = (case.name for suite in _OF_MODELS for case in suite.chosen_cases((), knobs, device))
-        return super().chosen_cases(names or [*dict.fromkeys((*DEFAULTS, *of_models))], knobs, device)
+        suites = [suite for suite in _OF_MODELS if knobs.get("origin", suite.name) == suite.name]
+        of_models = {case.name for suite in suites for case in suite.chosen_cases((), knobs, device)}
+        every = [case.name for case in self.cases if case.name in of_models]
+        return super().chosen_cases(names or every, knobs, device)
+
+    def check(self, task: TaskSpec) -> None:
+        super().check(task)
+        check_origin(task, ORIGINS)
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "origin": ORIGINS[task.case]}

@@ -91,7 +91,7 @@ def _module(case: str, row: Any, request: ModelRequest) -> Any:
     """Return the model of transformers' own class with random weights, or with the published ones."""
     name = case.partition(":")[0]
     if request.real_weights and "/" not in name:
-        raise TaskFailure("unsupported", "no_weights", f"{name} is a class: name a model of the hub, ORG/NAME")
+        raise TaskFailure("unsupported", "no_weights", f"{name} is a class, and no model of the hub")
     if row and not request.real_weights:
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
@@ -114,9 +114,7 @@ def _module(case: str, row: Any, request: ModelRequest) -> Any:
         settings |= {key: value for key, value in tiny.items() if key in known} | dict.fromkeys(beyond, 0)
         settings |= {"attention_window": [16, 16]} if "attention_window" in known else {}
     if not request.dropout:  # before the modules exist: they copy the probabilities
-        settings |= {
-            key: 0.0 for key, value in known.items() if "drop" in key and isinstance(value, float)
-        }
+        settings |= {key: 0.0 for key, value in known.items() if "drop" in key and isinstance(value, float)}
     config = model_class.config_class(**settings)
     if request.real_weights:
         return _from_hub(model_class, name, config=config, dtype=torch.float32).to(request.device)

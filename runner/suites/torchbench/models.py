@@ -62,7 +62,7 @@ def _of_checkout(case: str, request: ModelRequest) -> LoadedModel:
     if request.device == "meta":
         raise NotImplementedError("a checkout's models change settings and read data where they are built")
     if request.real_weights:
-        raise TaskFailure("unsupported", "no_weights", "a model of the checkout has the weights that it makes")
+        raise TaskFailure("unsupported", "no_weights", "models of the checkout make their own weights")
     if request.training and _has(case, "inference_only"):
         raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
     if request.device == "cpu" and _has(case, "cuda_only"):

@@ -13,7 +13,7 @@ from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.formats.torchdynamo.names import PARTS, backend_of, parts_of
 from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.options import Option, OptionValue
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
 from runner.schema.tasks import KEPT_CACHES
 from runner.suites.tables import options_of, rows_of
 
@@ -82,9 +82,7 @@ class HarnessSuite(Suite):
     def check_listed(self, name: str) -> None:
         super().case(name)
 
-    def chosen_cases(
-        self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str
-    ) -> list[Case]:
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
         """Leave out, where no case is named, what the harness skips on this device."""
         cases = super().chosen_cases(names, knobs, device)
         return cases if names else [case for case in cases if not self._skipped(case.name, device)]
@@ -158,6 +156,12 @@ def models_of(suite: str) -> Mapping[str, Mapping[str, str]]:
 def has_trait(suite: str, case: str, trait: str) -> bool:
     row = models_of(suite).get(case)
     return row is not None and trait in row["traits"].split()
+
+
+def check_origin(task: TaskSpec, origins: Mapping[str, str]) -> None:
+    """Raise BadRequest for a model of another suite than the option `origin` names."""
+    if task.knobs.get("origin", origins[task.case]) != origins[task.case]:
+        raise BadRequest(f"{task.case} is a case of {origins[task.case]}", "origin")
 
 
 def cases_of(suite: str) -> tuple[Case, ...]:
