@@ -29,10 +29,7 @@ _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experim
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default.
-
-    With `any_case` it comes from a command on the host, which may name cases that the suite does not list.
-    """
+    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default."""
 
     suite: str
     device: str  # cuda or cpu
@@ -43,7 +40,6 @@ class Selection:
     dynamic: bool = False
     knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int | None = None
-    any_case: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,8 +188,6 @@ def plan(asked: Selection) -> list[TaskSpec]:
     suite = suite_of(asked.suite)
     found = []
     for case in suite.chosen_cases(asked.cases, asked.knobs, asked.device):
-        if not asked.any_case:
-            suite.check_listed(case.name)
         offered = _offered("dtype", asked.dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(asked.cases))
         for dtype in offered:
             for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:

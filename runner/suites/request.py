@@ -21,7 +21,6 @@ _NOTHING: dict[str, object] = {  # options of `run` that are not given
     "exclude": "",
     "dynamic": False,
     "verify": False,
-    "any_case": False,
 }
 
 
@@ -102,7 +101,6 @@ def _suite_tasks(suite: Suite, request: argparse.Namespace, device: str) -> list
                 dynamic=request.dynamic,
                 knobs=dict(zip(knobs, values, strict=True)),
                 timeout_s=request.timeout_s,
-                any_case=request.any_case,
             )
             found += plan(selection)
     return found

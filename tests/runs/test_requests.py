@@ -49,6 +49,12 @@ def test_a_rerun_of_an_unknown_suite_is_refused(accelerator: Accelerator) -> Non
     )
     with pytest.raises(BadRequest, match="no case 'nonsense'"):
         rerun(case)
+    of_a_command = Experiment.objects.create(
+        suite="huggingface", case="acme/bert", dtype="float32", backend="inductor", mode="inference"
+    )
+    with pytest.raises(BadRequest, match="no case 'acme/bert'"):
+        rerun(of_a_command)
+    assert not Run.objects.exists()
 
 
 def test_a_rerun_uses_the_experiments_case_parameters(accelerator: Accelerator) -> None:

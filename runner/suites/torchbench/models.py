@@ -1,9 +1,11 @@
 """torchbench's models: those of torchvision from there, the others from an installed checkout."""
 
 import importlib
+import inspect
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,12 +70,13 @@ def _of_checkout(case: str, request: ModelRequest) -> LoadedModel:
     if request.device == "cpu" and _has(case, "cuda_only"):
         raise TaskFailure("unsupported", "cuda_only", f"{case} runs on CUDA only")
     kind = _model_class(case)
-    benchmark = kind(
-        test="train" if request.training else "eval",
-        device=request.device,
-        batch_size=request.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
-        extra_args=[],
-    )
+    with fetching(f"what its install.py downloads, in {Path(inspect.getfile(kind)).parent}"):
+        benchmark = kind(
+            test="train" if request.training else "eval",
+            device=request.device,
+            batch_size=request.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
+            extra_args=[],
+        )
     module, inputs = benchmark.get_module()
     return LoadedModel(
         module=module,
