@@ -4,8 +4,6 @@
 committed away; one that is left behind by a crash has no row any more, and goes as an orphan.
 """
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,7 +19,7 @@ from django.db.models import BigIntegerField, Count, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, KernelCode, Task
+from hud.models import Artifact, Audit, IdempotencyKey, Import, KernelCode, LimitUse, Task
 
 _BATCH = 500
 _ORPHAN_AGE_S = 24 * 3600  # a younger file may be one whose row is not committed yet
@@ -58,29 +56,24 @@ class Rows:
         return len(batch)
 
 
-@dataclass(frozen=True)
-class Files:
-    """Files and folders that are too old and have no rows."""
+class OrphanFiles:
+    """Files of tasks and imports that no row names, other than young ones."""
 
-    name: str
-    find: Callable[[], Iterable[Path]]
+    name = "orphan files"
 
     def measure(self) -> tuple[int, int]:
-        paths = list(self.find())
-        files = [file for path in paths for file in (path, *path.rglob("*")) if file.is_file()]
-        return len(paths), sum(file.stat().st_size for file in files)
+        sizes = [path.stat().st_size for path in orphans()]
+        return len(sizes), sum(sizes)
 
     def prune(self) -> int:
-        batch = list(islice(self.find(), _BATCH))
+        """Remove a batch of them; return how many."""
+        batch = list(islice(orphans(), _BATCH))
         for path in batch:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        return sum(not path.exists() for path in batch)
+            path.unlink(missing_ok=True)
+        return len(batch)
 
 
-def kinds() -> list[Rows | Files]:
+def kinds() -> list[Rows | OrphanFiles]:
     """Return everything that has an end, with the limits of the settings."""
     requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
     logs = Task.objects.filter(finished__lt=_before(settings.HUD_KEEP_LOGS_DAYS), log_bytes__gt=0)
@@ -99,13 +92,12 @@ def kinds() -> list[Rows | Files]:
             lambda artifact: [settings.HUD_DATA / artifact.path],
         ),
         Rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
-        Files("refused files", lambda: _refused(_before(settings.HUD_KEEP_REFUSED_DAYS))),
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         Rows("ended imports", Import.objects.filter(finished__lt=requests)),
-        Rows("daily use", DailyUse.objects.filter(day__lt=requests)),
+        Rows("use of limits", LimitUse.objects.filter(at__lt=requests)),
         Rows("expired sessions", Session.objects.filter(expire_date__lt=timezone.now())),
         Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
-        Files("orphan files", orphans),
+        OrphanFiles(),
     ]
 
 
@@ -136,23 +128,9 @@ def orphans() -> Iterator[Path]:
     yield from (path for path in _old_files(settings.HUD_DATA / "imports") if path.name not in waiting)
 
 
-def _refused(before: datetime) -> Iterator[Path]:
-    """Yield what the agent of this machine keeps of deliveries that were refused.
-
-    Nothing if the agent has an account of its own: benchmark code could put a link to another folder there.
-    """
-    agent = settings.HUD_DATA / "agent"
-    if not agent.is_dir() or agent.stat().st_uid == os.getuid():
-        yield from _older(agent / "refused", before.timestamp())
-
-
 def _old_files(folder: Path) -> Iterator[Path]:
-    return (path for path in _older(folder, time.time() - _ORPHAN_AGE_S) if path.is_file())
-
-
-def _older(folder: Path, before_s: float) -> Iterator[Path]:
-    """Yield what is in a folder, if it exists, and has not changed since a time."""
+    """Yield the files in a folder, if it exists, that have not changed for a day."""
     for path in sorted(folder.glob("*")):
         with suppress(OSError):
-            if path.stat().st_mtime < before_s:
+            if path.is_file() and path.stat().st_mtime < time.time() - _ORPHAN_AGE_S:
                 yield path

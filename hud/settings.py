@@ -70,7 +70,7 @@ HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
 HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
 HUD_MAX_IMPORT_RECORDS = int(env_number("HUD_MAX_IMPORT_RECORDS", 1_000_000))  # in one import job
-HUD_IMPORT_MEMORY_MIB = int(env_number("HUD_IMPORT_MEMORY_MIB", 1024))  # of the process of an import job
+HUD_IMPORT_MEMORY_MIB = int(env_number("HUD_IMPORT_MEMORY_MIB", 1024))  # that an import job may take
 HUD_IMPORT_S = env_number("HUD_IMPORT_S", 600)  # for one attempt of an import job
 HUD_IMPORT_ATTEMPTS = 3  # processes that may die over one import job
 HUD_READ_S = env_number("HUD_READ_S", 30)  # for receiving a request
@@ -104,7 +104,6 @@ AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 if HUD_OIDC_ISSUER:
     AUTHENTICATION_BACKENDS.append("hud.accounts.sign_on.SignOnBackend")
 
-DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or embedded.secret_key(HUD_DATA, required=PRODUCTION)
 ALLOWED_HOSTS = names.allowed_hosts(os.environ, production=PRODUCTION)
 
@@ -125,7 +124,6 @@ MIDDLEWARE = [
     "hud.server.names.HttpsMiddleware",
     "hud.sql.PreparedReadsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "csp.middleware.CSPMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -197,8 +195,7 @@ HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
 HUD_CONFIRM_MINUTES = env_number("HUD_CONFIRM_MINUTES", 60, or_zero=True)  # of hosts a day; 0: no repeats
 HUD_KEEP_LOGS_DAYS = env_number("HUD_KEEP_LOGS_DAYS", 90)
 HUD_KEEP_ARTIFACTS_DAYS = env_number("HUD_KEEP_ARTIFACTS_DAYS", 180)
-HUD_KEEP_REFUSED_DAYS = env_number("HUD_KEEP_REFUSED_DAYS", 30)
-HUD_KEEP_REQUESTS_DAYS = env_number("HUD_KEEP_REQUESTS_DAYS", 30)  # idempotency keys, imports, daily use
+HUD_KEEP_REQUESTS_DAYS = env_number("HUD_KEEP_REQUESTS_DAYS", 30)  # idempotency keys, imports, use of limits
 HUD_KEEP_AUDIT_DAYS = env_number("HUD_KEEP_AUDIT_DAYS", 730)
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = HUD_MAX_BODY_BYTES
@@ -207,9 +204,7 @@ LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
-USE_TZ = True
 TIME_ZONE = "UTC"
-LANGUAGE_CODE = "en-us"
 USE_I18N = False
 
 STATIC_URL = "/static/"
@@ -223,19 +218,11 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": ["'self'"],
-        "script-src": ["'self'"],
-        "style-src": ["'self'", "'unsafe-inline'"],  # plotly writes style attributes and rules
-        "img-src": ["'self'", "data:", "blob:"],
-        "frame-ancestors": ["'none'"],
-        "base-uri": ["'self'"],
-        "form-action": ["'self'"],
-    }
-}
-X_FRAME_OPTIONS = "DENY"
-SESSION_COOKIE_SAMESITE = "Lax"
+# what HttpsMiddleware sends; plotly writes style attributes and rules
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "frame-ancestors 'none'; base-uri 'self'; form-action 'self'"
+)
 SILENCED_SYSTEM_CHECKS = ["security.W001"]  # HttpsMiddleware is Django's SecurityMiddleware
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env_bool("HUD_SSL_REDIRECT", default=True)

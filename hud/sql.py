@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from numpy.typing import NDArray
 from psycopg import Cursor
 from psycopg.abc import Buffer
+from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from psycopg.types.datetime import TimestamptzLoader
 
@@ -64,15 +65,17 @@ class PreparedReadsMiddleware:
             _prepares.reset(token)
 
 
-def _cursor() -> CursorWrapper:
+def _cursor(*, binary: bool = False) -> CursorWrapper:
     cursor = connection.cursor()
     if _prepares.get():
         cursor.cursor = Cursor(connection.connection)  # Django's puts the parameters into the statement
+        cursor.cursor.format = Format(binary)
     return cursor
 
 
-def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]]:
-    with _cursor() as cursor:
+def fetch_tuples(statement: str, params: _Params = None, *, binary: bool = False) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement. Columns of bytes are half as long in the `binary` format."""
+    with _cursor(binary=binary) as cursor:
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
@@ -212,7 +215,8 @@ def fetch_columns(columns: Sequence[str], rows: str, params: Mapping[str, Any]) 
     """Return columns, of numbers without NULL or of times in µs since 2000, from a table or subquery. An
     element costs a hundredth of what it costs as a part of a row."""
     arrays = ", ".join(f"array_send(array_agg({column}))" for column in columns)
-    (row,) = fetch_tuples(f"SELECT {arrays} FROM {rows}", params)  # noqa: S608 — columns of ours  # nosec B608
+    statement = f"SELECT {arrays} FROM {rows}"  # noqa: S608 — columns of ours  # nosec B608
+    (row,) = fetch_tuples(statement, params, binary=True)
     return [numbers_of(column) for column in row]
 
 

@@ -25,12 +25,12 @@ from hud.management.commands import tick
 from hud.models import (
     Artifact,
     Audit,
-    DailyUse,
     Heartbeat,
     IdempotencyKey,
     Import,
     KernelBinary,
     KernelCode,
+    LimitUse,
     Task,
 )
 from hud.runs import logs
@@ -85,14 +85,12 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
         IdempotencyKey.objects.create(key=key, text="t", content_key="c", receipt={}, created=moment)
         job = Import.objects.create(content_key=f"c{number}", state="done", finished=moment)
         Import.objects.filter(pk=job.pk).update(created=moment)
-        DailyUse.objects.create(key=key, day=moment.date())
+        LimitUse.objects.create(name="n", caller=key.pk, used=1, at=moment)
         Session.objects.create(session_key=f"s{number}", session_data="", expire_date=moment + OLD / 2)
         code = KernelCode.objects.create(digest=uuid.uuid4(), text="", delivered=moment)
         KernelBinary.objects.create(binary=f"{number:016}", code=code)
         audit.note(who="me", action="test", subject=f"{number}")
         Audit.objects.filter(subject=f"{number}").update(at=moment)
-        files.append(write(own_data / "agent" / "refused" / f"{number}" / "outcome.json", age=age))
-        os.utime(files[-1].parent, (moment.timestamp(), moment.timestamp()))
     waiting = Import.objects.create(content_key="w")
     stay += [
         write(own_data / "imports" / str(waiting.uid), age=OLD),
@@ -107,7 +105,8 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
 
 
 def counts() -> list[int]:
-    models = (Artifact, IdempotencyKey, DailyUse, Session, KernelBinary, Audit.objects.filter(action="test"))
+    of_test = LimitUse.objects.filter(name="n"), Audit.objects.filter(action="test")
+    models = (Artifact, IdempotencyKey, Session, KernelBinary, *of_test)
     return [model.count() if hasattr(model, "count") else model.objects.count() for model in models]
 
 
@@ -126,7 +125,7 @@ def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
     assert all(path.exists() for path in stay + go)
     assert counts() == [2] * 6
     said = {line[:18].strip(): line[18:].split() for line in printed.getvalue().splitlines()}
-    assert said["artifacts"][:2] == said["task logs"][:2] == said["refused files"][:2] == ["1", "1000"]
+    assert said["artifacts"][:2] == said["task logs"][:2] == ["1", "1000"]
     assert said["orphan files"][:2] == ["3", "3000"]
     assert {words[0] for name, words in said.items() if name != "orphan files"} == {"1"}
     call_command("prune", stdout=StringIO())

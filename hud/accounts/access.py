@@ -1,7 +1,4 @@
-"""Refuse what `hud.accounts.roles` does not permit, for pages and API alike; limit wrong passwords and keys.
-
-Attempts are counted in Redis for all processes; while Redis is down, each process counts alone.
-"""
+"""Refuse what `hud.accounts.roles` does not permit, for pages and API alike, and too many wrong guesses."""
 
 import hashlib
 import ipaddress
@@ -16,24 +13,21 @@ from django.conf import settings
 from django.contrib.auth.forms import UsernameField
 from django.contrib.auth.signals import user_logged_in
 from django.contrib.auth.views import redirect_to_login
-from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import PermissionDenied
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.urls import is_valid_path, resolve, reverse
 from django.utils.functional import SimpleLazyObject
-from redis.exceptions import RedisError
 
 from hud.accounts.audit import client_address
 from hud.accounts.keys import effective_scopes, find_key
+from hud.accounts.limits import ADDRESS_PASSWORDS, ALL_PASSWORDS, KEYS, PASSWORDS
 from hud.accounts.roles import LOGIN, OPEN, QUEUES, STAFF, Scopes, needs_of, scopes_of_user
-from hud.hosts import queues
 from hud.models import ApiKey
 from hud.problems import Problem
 
 logger = logging.getLogger(__name__)
-_OWN = LocMemCache("rate_limit", {"OPTIONS": {"MAX_ENTRIES": 10_000}})  # callers that one process remembers
 _HASHING = threading.BoundedSemaphore(2)  # passwords that one process checks at once
 _READING = {"GET", "HEAD"}
 _BY_KEY = ("api:", "host_api:", "metrics")  # begin the URL names that answer keys, and problem+json
@@ -86,7 +80,7 @@ class AccessMiddleware:
             return HttpResponseNotAllowed(sorted({*needs, "HEAD"} if "GET" in needs else needs))
         if need == OPEN:
             return _refuse_guess(request)
-        has_key = request.headers.get("Authorization", "").lower().startswith("bearer ")
+        has_key = request.META.get("HTTP_AUTHORIZATION", "").lower().startswith("bearer ")
         if name.startswith(_BY_KEY) or (has_key and kwargs.get("data_format")):
             return _refuse_caller(request, need)
         return _refuse_visitor(request, need, view, kwargs)
@@ -170,49 +164,9 @@ def key_of(request: HttpRequest) -> ApiKey | None:
     scheme, _, secret = header.partition(" ")
     key = find_key(secret.strip()) if scheme.lower() == "bearer" else None
     if key is None:
-        count_guess(request)
+        KEYS.check(address_of(request))
         raise Problem(401, "this key is unknown, revoked or expired")
     return key
-
-
-def count_guess(request: HttpRequest) -> None:
-    """Count a wrong key or token. Raise Problem 429 after too many from one address."""
-    wait_s = KEYS.take(address_of(request))
-    if wait_s:
-        raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)
-
-
-# ---- wrong passwords and keys
-
-
-class RateLimit:
-    """Permit `most()` attempts of a caller, such as an address, within `window_s` of its first one."""
-
-    def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
-        self._name, self._most, self._window_s = name, most, window_s
-
-    def take(self, caller: str, attempts: int = 1) -> int:
-        """Count an attempt, or with -1 take it out of the count; return 0, or the seconds to wait after too
-        many."""
-        key = f"hud:rate_limit:{self._name}:{caller}"
-        try:
-            with queues.connect() as redis, redis.pipeline() as steps:
-                steps.set(key, 0, ex=self._window_s, nx=True)
-                steps.incrby(key, attempts)
-                steps.ttl(key)
-                _, count, left_s = steps.execute()
-                if left_s > self._window_s:  # its clock went back
-                    redis.delete(key)
-        except (RedisError, OSError):
-            _OWN.add(key, 0, timeout=self._window_s)
-            count, left_s = _OWN.incr(key, attempts), self._window_s
-        return 0 if count <= self._most() else max(1, int(left_s))
-
-
-PASSWORDS = RateLimit("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)
-ADDRESS_PASSWORDS = RateLimit("address", lambda: 10 * settings.HUD_WRONG_PASSWORDS, 300)
-ALL_PASSWORDS = RateLimit("all", lambda: 100 * settings.HUD_WRONG_PASSWORDS, 300)
-KEYS = RateLimit("key", lambda: settings.HUD_WRONG_KEYS, 60)
 
 
 def address_of(request: HttpRequest) -> str:
@@ -240,10 +194,14 @@ def _refuse_guess(request: HttpRequest) -> HttpResponse | None:
         return None
     address, name = address_of(request), UsernameField().to_python(request.POST.get("username", "")) or ""
     account = hashlib.sha256(name.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    limits = ((PASSWORDS, f"{address}:{account}"), (ADDRESS_PASSWORDS, address), (ALL_PASSWORDS, ""))
-    wait_s = next((wait_s for limit, caller in limits if (wait_s := limit.take(caller))), 0)
-    if not wait_s:
-        request.counted_in = limits  # type: ignore[attr-defined]
+    limits = ((ADDRESS_PASSWORDS, address), (ALL_PASSWORDS, ""), (PASSWORDS, f"{address}:{account}"))
+    request.counted_in = counted = []  # type: ignore[attr-defined]
+    for limit, caller in limits:
+        if wait_s := limit.take(caller):
+            _uncount(request)
+            break
+        counted.append((limit, caller))
+    else:
         request.hashes = _HASHING.acquire(blocking=False)  # type: ignore[attr-defined]
         if request.hashes:  # type: ignore[attr-defined]
             return None
@@ -254,6 +212,6 @@ def _refuse_guess(request: HttpRequest) -> HttpResponse | None:
 
 
 @receiver(user_logged_in)
-def _forget_right_password(request: HttpRequest | None = None, **_more: Any) -> None:
+def _uncount(request: HttpRequest | None = None, **_more: Any) -> None:
     for limit, caller in getattr(request, "counted_in", ()):
         limit.take(caller, -1)

@@ -1,7 +1,6 @@
 """Create, find and revoke the API keys of programs. Only a key's SHA-256 is stored."""
 
 import hashlib
-import math
 import secrets
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +14,7 @@ from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user
 from hud.models import ApiKey, Host, IdempotencyKey, Stream
 from hud.problems import Problem
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_models
 
 _LONGEST_TEXT = 200  # of an Idempotency-Key
 _LAST_USE_PRECISION = timedelta(minutes=1)
@@ -100,61 +99,17 @@ def name_of(key: ApiKey) -> str:
     return f"{key.owner.get_username()}, key {key.prefix}" if key.owner else f"key {key.prefix}"
 
 
-def take_call(key: ApiKey, per_minute: int) -> None:
-    """Take one call from the key's token bucket, which refills at `per_minute`. Raise Problem 429 with the
-    seconds to wait if it is empty. A clock that went back takes nothing from it. One statement, so that
-    concurrent calls cannot overdraw it."""
-    taken = fetch_tuples(
-        """
-        WITH level AS (
-            SELECT id, least(%(most)s, calls_left + %(most)s / 60.0
-                * greatest(0, coalesce(extract(epoch FROM clock_timestamp() - calls_at), 60))) AS calls
-            FROM hud_apikey WHERE id = %(key)s FOR UPDATE
-        )
-        UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()
-        FROM level WHERE k.id = level.id AND level.calls >= 1 RETURNING 1
-        """,
-        {"most": float(per_minute), "key": key.pk},
-    )
-    if not taken:
-        wait_s = max(1, math.ceil(60 / per_minute))
-        raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
-
-
-def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int, *, status: int = 429) -> None:
-    """Count bytes against the key's quota of the day (UTC). Raise Problem 429 or 507 if they exceed it, with
-    the seconds until the next day."""
-    now = timezone.now()
-    taken = fetch_tuples(
-        """
-        INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
-        SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
-        ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
-        WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
-        """,
-        {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
-    )
-    if not taken:
-        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-        wait_s = math.ceil((tomorrow - now).total_seconds())
-        detail = f"this key may send {most_bytes} bytes a day (UTC), and they are used up"
-        raise Problem(status, detail, retry_after_s=wait_s, code="quota")
-
-
-def earlier_answer(key: ApiKey, text: str, content_key: str) -> dict[str, Any] | None:
-    """Return the answer that a request of this content got under an `Idempotency-Key` of an API key; None if
-    it is new. Hold the text until the transaction ends. Raise Problem 409 while a request with it runs, 422
+def request_of(key: ApiKey, text: str, content_key: str) -> tuple[IdempotencyKey, bool]:
+    """Return the row of an `Idempotency-Key` of an API key, whose receipt is {} until the caller fills it in,
+    and whether it is new. A concurrent request with it waits until this transaction ends. Raise Problem 422
     for a text that none can be, or that was another request's."""
     if len(text) > _LONGEST_TEXT or "\0" in text:
         raise Problem(422, f"an Idempotency-Key is a text of at most {_LONGEST_TEXT} characters")
-    lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
-    if fetch_tuples(lock, [text, key.pk]) != [(True,)]:
-        detail = "a request with this Idempotency-Key is still running; ask again"
-        raise Problem(409, detail, retry_after_s=1)
-    known = IdempotencyKey.objects.filter(key=key, text=text).first()
-    if known and known.content_key != content_key:
+    new = {"content_key": content_key, "receipt": {}}
+    row, is_new = IdempotencyKey.objects.get_or_create(key=key, text=text, defaults=new)
+    if row.content_key != content_key:
         raise Problem(422, "this Idempotency-Key was used for another request")
-    return known.receipt if known else None
+    return row, is_new
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:

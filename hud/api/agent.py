@@ -13,8 +13,8 @@ from django.utils import timezone
 from ninja import Query, Router, Schema, Status
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from hud.accounts.access import count_guess
-from hud.accounts.keys import take_bytes
+from hud.accounts.access import address_of
+from hud.accounts.limits import HOST_BYTES, KEYS
 from hud.api.auth import caller_key, host_of
 from hud.api.results import ReceiptOut, body_of, bytes_of
 from hud.api.schemas import RECORD, Error, Labels, parameter, raw_body
@@ -54,7 +54,7 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     try:
         host, secret = registration.register(token=given.token, name=given.name)
     except Problem:
-        count_guess(request)
+        KEYS.check(address_of(request))
         raise
     redis_users.sync()
     host.refresh_from_db()
@@ -210,7 +210,7 @@ def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
 def log(request: HttpRequest, uid: uuid.UUID, offset: _Offset) -> dict[str, Any]:
     """Append a piece of the log at its offset."""
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_BODY_BYTES)
-    take_bytes(caller_key(request), len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
+    HOST_BYTES.check(caller_key(request).pk, len(data))
     return {"size": logs.append(**lease, offset=offset, data=data)}
 
 
@@ -222,7 +222,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: _Offset) -> dict[str, Any]
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """Store a file that the task left behind. `kernel_code` is taken apart instead, and has no id."""
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES)
-    take_bytes(caller_key(request), len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
+    HOST_BYTES.check(caller_key(request).pk, len(data))
     if kind == deliveries.KERNEL_CODE:
         return Status(201, {"kernels": deliveries.take_kernel_code(**lease, data=data)})
     kept = logs.keep_artifact(**lease, kind=kind, data=data, sha256=request.headers.get("X-Sha256", ""))

@@ -18,7 +18,7 @@ from hud.judging.bisect import work
 from hud.judging.bisect.search import most_steps
 from hud.judging.bisect.work import Build
 from hud.judging.regressions import events, known_failures, read
-from hud.judging.regressions.counts import Scope
+from hud.judging.regressions.read import Scope
 from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, BisectStep, Cause, Experiment, KnownFailure, Regression
 from hud.problems import Problem, row_of

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from django.shortcuts import get_object_or_404
 from ninja import Router, Schema, Status
 
-from hud.accounts.keys import take_bytes, take_call
+from hud.accounts.limits import UPLOAD_BYTES, UPLOADS
 from hud.api.auth import caller_key
 from hud.api.schemas import RECORD, Error, of_table, parameter, raw_body
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
@@ -134,14 +134,14 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     """Store an upload completely or not at all. Uploads are idempotent."""
     key = caller_key(request)
     idempotency_key = request.headers.get("Idempotency-Key", "")
-    take_call(key, settings.HUD_UPLOADS_PER_MINUTE)
+    UPLOADS.check(key.pk)
     twice = [name for name, values in request.GET.lists() if len(values) > 1]
     if twice:
         raise Problem(422, f"the parameter {twice[0][:60]!r} is said twice")
     try:
         parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
         body = body_of(request)
-        take_bytes(key, len(body), settings.HUD_UPLOAD_BYTES_PER_DAY)
+        UPLOAD_BYTES.check(key.pk, len(body))
         receipt = ingest(
             body,
             parameters,

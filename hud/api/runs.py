@@ -6,14 +6,14 @@ from dataclasses import fields
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from django.conf import settings
 from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Schema, Status
 from pydantic import Field, create_model
 
-from hud.accounts.keys import earlier_answer, take_call
+from hud.accounts.keys import request_of
+from hud.accounts.limits import RUNS
 from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.experiments import stream_of
 from hud.api.schemas import (
@@ -175,7 +175,7 @@ def post_run(
     to that one.
     """
     key, text = caller_key(request), request.headers.get("Idempotency-Key", "")
-    take_call(key, settings.HUD_RUNS_PER_MINUTE)
+    RUNS.check(key.pk)
     _check_subject(given)
     with transaction.atomic():
         if query.dry_run:
@@ -184,12 +184,12 @@ def post_run(
             return Status(200, plan)
         body = given.model_dump_json(by_alias=True).encode()
         content_key = hashlib.sha256(b"POST runs " + body).hexdigest()
-        earlier = earlier_answer(key, text, content_key) if text else None
-        run = row_of(Run, earlier["run"], related="request") if earlier else _request(request, given)
-        if text and not earlier:
-            receipt = {"run": run.pk}
-            IdempotencyKey.objects.create(key=key, text=text, content_key=content_key, receipt=receipt)
-    response["Idempotent-Replayed"] = "true" if earlier else "false"
+        row, is_new = request_of(key, text, content_key) if text else (IdempotencyKey(), True)
+        run = _request(request, given) if is_new else row_of(Run, row.receipt["run"], related="request")
+        if text and is_new:
+            row.receipt = {"run": run.pk}
+            row.save(update_fields=["receipt"])
+    response["Idempotent-Replayed"] = "false" if is_new else "true"
     return Status(201, _run_out(run))
 
 

@@ -7,7 +7,7 @@ accelerator, its host that of the run, its place in the series the run's: whatev
 import hashlib
 import re
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
@@ -42,7 +42,6 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 _MAX_SKEW = timedelta(days=100 * 365)  # any clock that a machine can have
 _LIST = re.compile(rb"^[ \t\r]*\[", re.MULTILINE)
 KERNEL_CODE = "kernel_code"  # of the artifact: a JSON object of texts by binary, as gzip
-_MOST_CODE = 10  # largest kernels of a compilation whose source is kept
 _MAX_CODE_BYTES = 8 * 2**20  # of one artifact's JSON
 _MAX_CODE = 64 * 1024
 _MAX_NOTE = 300
@@ -163,14 +162,19 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
 
 
 def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: bytes) -> int:
-    """Keep the source of the largest kernels of what the task has delivered; return of how many. The source
+    """Keep the source of kernels of compilations that the task has delivered; return of how many. The source
     of a binary that is known stays. Raise BadUpload, LeaseBroken, Problem."""
     texts = _code(data)
+    numbers = {signed(binary): binary for binary in texts}
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
-        wanted = _largest(task, texts.keys())
-        _keep_code({binary: texts[binary] for binary in wanted})
-    return len(wanted)
+        delivered = Compilation.objects.filter(
+            run_id=task.run_id, repeat=task.repeat, binary_list__binaries__overlap=list(numbers)
+        )
+        lists = delivered.values_list("binary_list__binaries", "binary_places")
+        own = {listed[place] for listed, places in lists for place in places} & numbers.keys()
+        _keep_code({numbers[number]: texts[numbers[number]] for number in own})
+    return len(own)
 
 
 def take_kernel_code_of_file(data: bytes) -> int:
@@ -209,19 +213,3 @@ def _keep_code(texts: Mapping[str, str]) -> None:
         [KernelBinary(binary=binary, code=distinct[code.digest]) for binary, code in codes.items()],
         ignore_conflicts=True,
     )
-
-
-def _largest(task: Task, binaries: Collection[str]) -> set[str]:
-    """Return those of these binaries that are among the ten largest of a compilation of the task."""
-    numbers = {signed(binary): binary for binary in binaries}
-    wanted: set[str] = set()
-    delivered = Compilation.objects.filter(
-        run_id=task.run_id, repeat=task.repeat, binary_list__binaries__overlap=list(numbers)
-    )
-    for listed, times_us, places in delivered.values_list(
-        "binary_list__binaries", "times_us", "binary_places"
-    ):
-        largest = sorted(zip(times_us, places, strict=True), key=lambda kernel: -(kernel[0] or 0.0))
-        own = (numbers.get(listed[place]) for _time_us, place in largest)
-        wanted.update(list(dict.fromkeys(filter(None, own)))[:_MOST_CODE])
-    return wanted

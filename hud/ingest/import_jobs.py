@@ -6,18 +6,18 @@ attempt has limits on memory and time. An import whose processes keep dying is f
 """
 
 import logging
-import os
+import multiprocessing
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import psutil
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.models import F
@@ -25,7 +25,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import client_address
-from hud.ingest.receive import Content, ingest, keep_key
+from hud.ingest.receive import Content, answer_of, ingest
 from hud.ingest.runs import keep_references
 from hud.models import ApiKey, Import
 from hud.problems import Problem
@@ -55,7 +55,7 @@ def submit(
         stream = for_upload(parameters.stream, key)
         content = Content.of(body, parameters, stream)
         if key and idempotency_key:
-            keep_key(key, idempotency_key, content)
+            answer_of(key, idempotency_key, content)
         columns = {"parameters": parameters.given(), "key": key, "address": client_address.get()}
         job, is_new = Import.objects.exclude(state=Import.State.FAILED).get_or_create(
             content_key=content.request_key, stream=stream, defaults=columns
@@ -153,15 +153,18 @@ def process_next(*, beat: Callable[[], None], stopped: Callable[[], bool]) -> bo
         return True
     started = {"attempts": F("attempts") + 1, "started": Now(), "done_records": 0}
     Import.objects.filter(pk=job.pk).update(state=Import.State.RUNNING, **started)
-    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "imports", "--skip-checks"]
-    command += ["--job", str(job.pk)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    connections.close_all()  # the child has its own
+    child = multiprocessing.get_context("fork").Process(target=_attempt, args=[job.pk])
+    child.start()
+    until = time.monotonic() + settings.HUD_IMPORT_S
     try:
-        status = _wait(child, beat, stopped)
+        while child.is_alive() and time.monotonic() < until and not stopped():
+            child.join(min(_ROUND_S, until - time.monotonic()))
+            beat()
+        status = child.exitcode  # None: its time is over, or this process stops
     finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
+        child.kill()
+        child.join()
     is_fresh = timezone.now() - job.created < _PATIENCE
     if (status is None and stopped()) or (status == _DATABASE_AWAY and is_fresh):
         Import.objects.filter(pk=job.pk, state=Import.State.RUNNING).update(attempts=F("attempts") - 1)
@@ -175,30 +178,17 @@ def process_next(*, beat: Callable[[], None], stopped: Callable[[], bool]) -> bo
     return status != _DATABASE_AWAY
 
 
-def _wait(
-    child: subprocess.Popen[bytes], beat: Callable[[], None], stopped: Callable[[], bool]
-) -> int | None:
-    """Return the child's exit status, None if its time is over or the supervisor stops."""
-    until = time.monotonic() + settings.HUD_IMPORT_S
-    while time.monotonic() < until and not stopped():
-        with suppress(subprocess.TimeoutExpired):
-            return child.wait(min(_ROUND_S, until - time.monotonic()))
-        beat()
-    return None
-
-
-def process_in_this_process(pk: int) -> int:
-    """Process one import under the limit on memory; return the exit status of this process."""
+def _attempt(pk: int) -> None:
+    """Process one import in a child process, under the limit on memory; the exit status says what came."""
     die_with_parent()
-    limit = settings.HUD_IMPORT_MEMORY_MIB * 2**20
+    limit = psutil.Process().memory_info().data + settings.HUD_IMPORT_MEMORY_MIB * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # without shared libraries and files
     try:
         job = Import.objects.select_related("key").get(pk=pk)
         client_address.set(job.address)  # for the audit
         process(job)
     except MemoryError:
-        return _OUT_OF_MEMORY
+        sys.exit(_OUT_OF_MEMORY)
     except (OperationalError, InterfaceError) as error:
         logger.warning("the database is away: %s", error)
-        return _DATABASE_AWAY
-    return os.EX_OK
+        sys.exit(_DATABASE_AWAY)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from hud.accounts import audit
-from hud.accounts.keys import earlier_answer, name_of
+from hud.accounts.keys import name_of, request_of
 from hud.ingest.parse import RecordParser
 from hud.ingest.receipt import Receipt
 from hud.ingest.runs import Runs, keep_references
@@ -213,10 +213,13 @@ def ingest(
         keep_references()
         stream = check_open(stream) if stream else for_upload(parameters.stream, key)
         content = Content.of(body, parameters, stream)
+        answer = None
         if key and idempotency_key:
-            known = _replay(key, idempotency_key, content)
-            if known:
-                return known
+            answer, is_new = answer_of(key, idempotency_key, content)
+            if answer.receipt:
+                return replace(Receipt.from_json(answer.receipt), replayed=True)
+            if not is_new:
+                raise TooManyRecords("it became an import job")
         upload, is_new = _upload_of(content, key)
         if not is_new:
             receipt = _receipt_of_duplicate(content, upload)
@@ -237,10 +240,9 @@ def ingest(
             transaction.set_rollback(True)
             receipt.id, receipt.run_ids, receipt.links = None, [], {}
             receipt.warnings.insert(0, "dry run: nothing was stored")
-        elif key and idempotency_key:
-            IdempotencyKey.objects.create(
-                key=key, text=idempotency_key, content_key=content.request_key, receipt=receipt.to_json()
-            )
+        elif answer:
+            answer.receipt = receipt.to_json()
+            answer.save(update_fields=["receipt"])
     return receipt
 
 
@@ -336,30 +338,13 @@ def _who(key: ApiKey | None) -> str:
     return name_of(key) if key else "command line"
 
 
-def keep_key(key: ApiKey, text: str, content: Content) -> None:
-    """Note, in a transaction, that this idempotency key is an import job's, whose own row has its answer.
-    Raise Problem 409 where its request still runs, 422 where it was another upload's."""
-    try:
-        known = _replay(key, text, content) is not None
-    except TooManyRecords:
-        known = True
-    if not known:
-        IdempotencyKey.objects.create(key=key, text=text, content_key=content.request_key, receipt={})
-
-
-def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
-    """Return the receipt this idempotency key got before, as `earlier_answer` does. Raise TooManyRecords
-    where it stands for an import job."""
-    answer = earlier_answer(key, text, content.request_key)
-    if answer is None:
-        return None
-    if Upload.objects.filter(pk=answer.get("id", 0)).exclude(stream=content.stream).exists():
+def answer_of(key: ApiKey, text: str, content: Content) -> tuple[IdempotencyKey, bool]:
+    """Return the row of an idempotency key, as `request_of` does; an import job's, whose own row has its
+    answer, stays empty. Raise Problem 422 also where it was used for another stream."""
+    row, is_new = request_of(key, text, content.request_key)
+    if Upload.objects.filter(pk=row.receipt.get("id", 0)).exclude(stream=content.stream).exists():
         raise Problem(422, "this Idempotency-Key was used for another stream")
-    if not answer:
-        raise TooManyRecords("it became an import job")
-    receipt = Receipt.from_json(answer)
-    receipt.replayed = True
-    return receipt
+    return row, is_new
 
 
 def _receipt_of_duplicate(content: Content, upload: Upload) -> Receipt:

@@ -151,26 +151,17 @@ _Slot = dict[str, _Choice]  # by choice
 
 
 def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
-    """Return each slot's choices. A slot that one compilation lists twice counts once, with both times."""
+    """Return each slot's choices."""
     seen: defaultdict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for compiled in side:
-        once: dict[tuple[str, str], Kernel] = {}
         for kernel in compiled.kernels:
-            place = kernel.slot, kernel.choice
-            once[place] = _together(once[place], kernel) if place in once else kernel
-        for place, kernel in once.items():
-            seen[place].append(kernel)
+            seen[kernel.slot, kernel.choice].append(kernel)
     slots: defaultdict[str, _Slot] = defaultdict(dict)
     for (slot, choice), kernels in seen.items():
         times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
         time_us, portion = median(times) if times else None, len(kernels) / len(side)
         slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {one.binary for one in kernels})
     return slots
-
-
-def _together(one: Kernel, other: Kernel) -> Kernel:
-    times = None if one.time_us is None or other.time_us is None else one.time_us + other.time_us
-    return replace(one, time_us=times, calls=one.calls + other.calls)
 
 
 def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:

@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -14,26 +14,8 @@ from django.db.models import QuerySet
 from hud.judging.choices import ChoiceChange
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
+from runner.schema import draws as equal_choices
 from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
-from runner.schema.draws import (
-    LEAST_DRAWS,
-    MAX_DRAWS,
-    RUN_TIMES,
-    ChoiceNoise,
-    CodeChange,
-    CodeWord,
-    Draw,
-    answer_of,
-    choice_noise,
-    comparison_processes,
-    detects_percent,
-    draws_of,
-    draws_to_decide,
-    enough,
-    is_candidate,
-    power,
-    round_of,
-)
 from runner.schema.metrics import is_of_running, role_of
 from runner.schema.records import worst_quality
 from runner.schema.statistics import LEAST_PAIRS, pair_middles
@@ -55,15 +37,8 @@ class KernelsOfSides:
     found: KernelComparison
     titles: Mapping[str, str]  # by slot
     obstacle: str  # why the draw may hide a change though the code has none; '' if it cannot
-
-    @property
-    def only_base(self) -> list[str]:
-        """Return the names of the kernels that the baseline alone has."""
-        return [self.titles[slot] for slot in self.found.only_base]
-
-    @property
-    def only_head(self) -> list[str]:
-        return [self.titles[slot] for slot in self.found.only_head]
+    only_base: list[str]  # names of the kernels that one side alone has
+    only_head: list[str]
 
 
 @dataclass(frozen=True)
@@ -83,7 +58,7 @@ class MetricComparison:
     base_status: str  # the first that is not ok, else ok
     head_status: str
     pairs: PairVerdict
-    word: CodeWord
+    word: equal_choices.CodeWord
     better: bool | None  # None without a confirmed change or without direction
     change: float | None
     low: float | None
@@ -93,8 +68,8 @@ class MetricComparison:
     ratios: list[float | None]
     count: int
     cause: Cause = ""  # of a confirmed change at equal choices
-    draws: tuple[Draw, ...] = ()
-    code: CodeChange | None = None
+    draws: tuple[equal_choices.Draw, ...] = ()
+    code: equal_choices.CodeChange | None = None
     kernels: KernelsOfSides | None = None
     obstacle: str = ""  # why an answer at equal choices dismisses nothing
     repeated: int = 0  # processes that were measured again, too far from others with their choices
@@ -118,7 +93,7 @@ class MetricComparison:
         if self.code is None or len(self.draws) < 3 or self.count < len(self.draws):
             return None
         scatter = statistics.stdev(draw.log_ratio for draw in self.draws)
-        return detects_percent(scatter / math.sqrt(2), len(self.draws))
+        return equal_choices.detects_percent(scatter / math.sqrt(2), len(self.draws))
 
 
 def relative(ratio: float | None) -> float | None:
@@ -167,7 +142,7 @@ def _measured(runs: Sequence[Run], measured: QuerySet[Measurement]) -> dict[int,
     by_series: dict[int, list[_Process]] = {}
     pairs = 1 + max((row[2] for row in rows if row[4] is None), default=0)
     for pk, run, repeat, side, draw, value, status, quality in rows:
-        number = None if draw is None else draw + 2 * MAX_DRAWS * places[run]
+        number = None if draw is None else draw + 2 * equal_choices.MAX_DRAWS * places[run]
         own = repeat + pairs * places[run] if draw is None else repeat
         by_series.setdefault(pk, []).append(_Process(own, side, number, value, status, quality))
     return by_series
@@ -215,7 +190,7 @@ def _metric(
     of_sides = kernels.get(series.experiment_id)
     found = of_sides and of_sides.found
     pinned = [one for one in processes if one.draw is not None]
-    draws, code = answer_of(
+    draws, code = equal_choices.answer_of(
         ((one.draw or 0, one.side, one.repeat, one.value, one.quality) for one in pinned), most
     )
     if metric.name == SAME_CHOICE and found and found.code.ratio is not None:
@@ -237,7 +212,7 @@ def _metric(
         code=code,
         kernels=of_sides,
         obstacle=of_sides.obstacle if of_sides else draw_obstacle([], [], series.experiment.device),
-        repeated=sum(round_of(one.repeat)[1] for one in pinned),
+        repeated=sum(equal_choices.round_of(one.repeat)[1] for one in pinned),
     )
     if not draws:
         return at_draws
@@ -245,7 +220,9 @@ def _metric(
     return replace(at_draws, values=values, ratios=[math.exp(draw.log_ratio) for draw in draws])
 
 
-def _cause(code: CodeChange, choice: ChoiceChange | None, direction: str) -> tuple[Cause, bool | None]:
+def _cause(
+    code: equal_choices.CodeChange, choice: ChoiceChange | None, direction: str
+) -> tuple[Cause, bool | None]:
     """Return the cause of a confirmed change, and whether it is one for the better; None without direction.
     Of code and choices, what is worse counts."""
     cause: Cause = "code" if code.word == "confirmed" else ""
@@ -275,31 +252,24 @@ def _kernels(
         base, head = ([kernels for at, kernels in free if at == side and kernels] for side in (0, 1))
         if not base or not head:  # on a CPU nothing times them
             continue
-        draws = draws_of(
-            (row.draw + 2 * MAX_DRAWS * places[row.run_id], row.side, row.repeat, row.busy_us)
+        draws = equal_choices.draws_of(
+            (row.draw + 2 * equal_choices.MAX_DRAWS * places[row.run_id], row.side, row.repeat, row.busy_us)
             for row in own
             if row.draw is not None
         )
-        pinned, candidates = (
-            _pinned([row for row in own if is_candidate(row.repeat) == wanted], by_id, places)
-            for wanted in (False, True)
-        )
+        pairs: defaultdict[tuple[bool, int, int, int], dict[int, Kernels]] = defaultdict(dict)
+        for row in own:
+            if row.draw is not None:
+                process = equal_choices.round_of(row.repeat)[0]
+                key = equal_choices.is_candidate(row.repeat), places[row.run_id], row.draw, process
+                pairs[key][row.side] = timed_choices(row, by_id)
+        both = [(key[0], (sides[0], sides[1])) for key, sides in sorted(pairs.items()) if len(sides) == 2]
+        pinned, candidates = ([sides for at, sides in both if at == wanted] for wanted in (False, True))
         answer = compare_kernels(base, head, draws=draws, most=most, pinned=pinned, candidates=candidates)
         obstacle = draw_obstacle(base, head, own[0].experiment.device)
-        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles, obstacle)
+        only = ([titles[slot] for slot in slots] for slots in (answer.only_base, answer.only_head))
+        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles, obstacle, *only)
     return of_experiments
-
-
-def _pinned(
-    rows: Iterable[Compilation], kernels: Mapping[int, Kernel], places: Mapping[int, int]
-) -> list[tuple[Kernels, Kernels]]:
-    """Return the kernels of both sides of each pair of pinned processes."""
-    pairs: defaultdict[tuple[int, int, int], dict[int, Kernels]] = defaultdict(dict)
-    for row in rows:
-        if row.draw is not None:
-            key = places[row.run_id], row.draw, round_of(row.repeat)[0]
-            pairs[key][row.side] = timed_choices(row, kernels)
-    return [(sides[0], sides[1]) for _key, sides in sorted(pairs.items()) if len(sides) == 2]
 
 
 def timed_choices(
@@ -324,7 +294,7 @@ def kernels_of(experiment: int, run: int | None) -> list[Kernels]:
     return [timed_choices(row, by_id, untimed_us=0.0) for row in rows]
 
 
-def noise_of(points: QuerySet[Point]) -> ChoiceNoise:
+def noise_of(points: QuerySet[Point]) -> equal_choices.ChoiceNoise:
     """Return the noise of a process at known choices: of the newest compilations that repeat a variant in one
     environment; assumed where too few do."""
     values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
@@ -334,14 +304,14 @@ def noise_of(points: QuerySet[Point]) -> ChoiceNoise:
         for variant, number in zip(variants or [], measured or [value], strict=True):
             if variant and number is not None and number > 0:
                 values[environment, variant].append(number)
-    return choice_noise(values.values())
+    return equal_choices.choice_noise(values.values())
 
 
-def noise_before(experiment: Experiment) -> ChoiceNoise:
+def noise_before(experiment: Experiment) -> equal_choices.ChoiceNoise:
     """Return the noise of an experiment's surest clock whose choices were repeated; assumed without one."""
     points = Point.objects.filter(series__experiment=experiment)
-    clocks = (noise_of(points.filter(series__metric__name=name)) for name in RUN_TIMES)
-    return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
+    clocks = (noise_of(points.filter(series__metric__name=name)) for name in equal_choices.RUN_TIMES)
+    return next((noise for noise in clocks if not noise.assumed), equal_choices.ChoiceNoise())
 
 
 def power_before(run: Run) -> dict[str, Any]:
@@ -354,12 +324,12 @@ def power_before(run: Run) -> dict[str, Any]:
     if not draws:
         unknown = dict.fromkeys(("detects_percent", "power", "noise_assumed"))
         return {"processes": 2 if run.is_ab else 1, "pairs": pairs, **unknown}
-    noise = noise_before(asked.experiment) if asked.experiment else ChoiceNoise()
+    noise = noise_before(asked.experiment) if asked.experiment else equal_choices.ChoiceNoise()
     return {
-        "processes": comparison_processes(2, rounds) - comparison_processes(0),
+        "processes": equal_choices.comparison_processes(2, rounds) - equal_choices.comparison_processes(0),
         "pairs": pairs,
-        "detects_percent": round(detects_percent(noise.noise, 2 * draws, rounds), 2),
-        "power": round(power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
+        "detects_percent": round(equal_choices.detects_percent(noise.noise, 2 * draws, rounds), 2),
+        "power": round(equal_choices.power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
         "noise_assumed": noise.assumed,
     }
 
@@ -371,7 +341,7 @@ def planned_draws(series: Sequence[Series]) -> int:
     if not running:
         return 0
     noise = max(noise_of(Point.objects.filter(series=one)).noise for one in running)
-    draws = min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2))
+    draws = min(MOST_PLANNED, math.ceil(equal_choices.draws_to_decide(noise) / 2))
     return max(draws, LEAST_PAIRS) if len(running) < len(series) else draws  # a draw has a free pair, too
 
 
@@ -384,7 +354,7 @@ def _most_draws(run: Run) -> int | None:
 def may_stop(run: Run) -> bool:
     """Return whether the headline metrics of a run at equal choices have a clear answer before all draws."""
     most = _most_draws(run)
-    if most is None or most <= 2 * LEAST_DRAWS:
+    if most is None or most <= 2 * equal_choices.LEAST_DRAWS:
         return False
     metrics = compare([run]).metrics
     names: defaultdict[int, set[str]] = defaultdict(set)
@@ -392,4 +362,4 @@ def may_stop(run: Run) -> bool:
         names[one.experiment.pk].add(one.metric.name)
     measured = (one for one in metrics if one.code and one.count)
     headline = [one for one in measured if role_of(one.metric.name, names[one.experiment.pk]) == "headline"]
-    return bool(headline) and all(enough(one.draws, most) for one in headline)
+    return bool(headline) and all(equal_choices.enough(one.draws, most) for one in headline)

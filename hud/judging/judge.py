@@ -22,17 +22,18 @@ from django.utils import timezone
 
 from hud.judging import levels
 from hud.judging.levels import Level, SeriesPoint
-from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.regressions.follow import BEFORE_ALL, Judged
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
-from hud.models import ACTIVE, VERDICT_CODES, Point, Series, SeriesState
+from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, VERDICT_CODES, Point, Series, SeriesState
 from hud.points.write import count_points
+from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples, given_rows, insert, real
 from runner.schema.statistics import median
 
+ClassKey = tuple[int, str]  # a series, and a class of environments
 logger = logging.getLogger(__name__)
 _RECENT = 60  # values that a state keeps for sparklines
 _LONG = 500  # points of a history; a longer one counts as this
@@ -168,7 +169,7 @@ def judge_series(pending: Sequence[Series]) -> None:
             key = series_id, class_key
             one = present.setdefault(key, Judged(by_id[series_id], class_key, judging[series_id]))
             one.reference = references.get(key)
-            new = _judge_points(one, points, settled.get(key, []), is_first=series_id not in seen)
+            new = take_points(one, points, settled.get(key, []), is_first=series_id not in seen)
             rows += (row for row in new if row["order_time"] >= touched[series_id])
             seen.add(series_id)
         _find_headlines(present)
@@ -251,7 +252,7 @@ def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
     }
 
 
-def _judge_points(
+def take_points(
     one: Judged, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
 ) -> Iterable[dict[str, Any]]:
     """Judge the points that the level does not know; yield the columns of each new one. At each time in
@@ -344,3 +345,41 @@ def _write_states(judged: Sequence[Judged]) -> None:
         return
     changed = [f"{name} = excluded.{name}" for name in rows[0] if name not in {"series_id", "class_key"}]
     insert(SeriesState, rows, f"(series_id, class_key) DO UPDATE SET {', '.join(changed)}")
+
+
+def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[SeriesPoint]]]:
+    """Return the points of each series from its time on, by class and in order; not what never ran."""
+    rows = fetch_tuples(
+        """
+        SELECT w.id, e.class_key, p.value, p.values, p.variants, p.run_id, p.environment_id, p.order_time,
+            coalesce(e.facts->>'gpu_uuid', ''), p.status = %s,
+            p.branch = ANY(%s) AND NOT p.rerun AND p.quality IS NULL, p.rerun, coalesce(p.quality, ''),
+            concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter), p.noise, p.spread
+        FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
+        CROSS JOIN LATERAL (  -- OFFSET 0: else the planner may read the whole table
+            SELECT * FROM hud_point WHERE series_id = w.id AND order_time >= w.since OFFSET 0
+        ) p
+        JOIN hud_environment e ON e.id = p.environment_id
+        JOIN hud_run r ON r.id = p.run_id
+            AND r.state <> ALL(%s)  -- the judge is told of it when it is complete
+        WHERE p.value IS NOT NULL OR p.status <> ALL(%s)
+        ORDER BY w.id, p.order_time, p.run_id, p.environment_id
+        """,
+        [
+            STATUS_CODES["ok"],
+            stored_names(),
+            list(begin),
+            list(begin.values()),
+            list(ACTIVE),
+            [STATUS_CODES[name] for name in NEVER_RAN],
+        ],
+    )
+    points: dict[ClassKey, list[SeriesPoint]] = {}
+    for series_id, class_key, value, values, variants, run_id, environment_id, time, *about in rows:
+        each = values or [value]
+        measured = zip(each, variants or [None] * len(each), strict=True) if value is not None else ()
+        known = [(own, variant) for own, variant in measured if own is not None]
+        samples, groups = tuple(own for own, _ in known), tuple(variant for _, variant in known)
+        point = SeriesPoint(run_id, environment_id, time, samples, groups, *about)  # in the fields' order
+        points.setdefault((series_id, class_key), []).append(point)
+    return points.items()

@@ -5,7 +5,7 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 
 from hud.models.compilations import BinaryList, Compilation, Kernel, KernelBinary, KernelCode, kernels_of
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit, DailyUse, IdempotencyKey, Import, SignOn, Upload
+from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload
 from hud.models.points import (
     FIRST_RUN_ONLY,
     NEVER_RAN,

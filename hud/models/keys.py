@@ -30,22 +30,21 @@ class ApiKey(NamedRow):
     expires = models.DateTimeField(null=True)
     last_used = models.DateTimeField(null=True)
     revoked = models.DateTimeField(null=True)
-    calls_left = models.FloatField(default=0)  # token bucket of `hud.accounts.keys.take_call`
-    calls_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
 
 
-class DailyUse(NamedRow):
-    """The bytes that a key sent on one day (UTC): its uploads, or its host's logs and artifacts."""
+class LimitUse(NamedRow):
+    """How much of a limit of `hud.accounts.limits` a caller had used when it last did something."""
 
-    key = models.ForeignKey(ApiKey, models.CASCADE)
-    day = models.DateField()
-    sent_bytes = models.BigIntegerField(default=0)
+    name = models.CharField(max_length=20)
+    caller = models.CharField(max_length=150)
+    used = models.FloatField()
+    at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["key", "day"], name="daily_use_identity")]
+        constraints = [models.UniqueConstraint(fields=["name", "caller"], name="limit_use_identity")]
 
 
 class SignOn(NamedRow):

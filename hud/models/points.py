@@ -264,7 +264,7 @@ class SidePoint(PointFields):
     pk = models.CompositePrimaryKey("run", "series", "environment", "side")
     side = models.SmallIntegerField()  # 0 base, 1 head
     # which the judge says of points of a series alone
-    change = noise = level = level_stream = verdict_reason = None
+    change = noise = level = level_stream = level_stream_id = verdict_reason = None
     rerun = False
 
     class Meta:

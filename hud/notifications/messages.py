@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from hud.judging.backlog import overdue_suites
 from hud.judging.compare.ab_runs import result_of
-from hud.judging.regressions.groups import Group, group
+from hud.judging.regressions.groups import CauseLines, group
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import (
     Delivery,
@@ -75,7 +75,7 @@ def queue_messages() -> int:
                 together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
             for cause in group([notice.regression for notice in same.values()]) if webhooks else ():
-                data = _regression_data(state, cause, [same[one.pk] for one in cause.members])
+                data = _regression_data(state, cause, [same[one.pk] for one in cause.lines])
                 deliveries += _deliveries(webhooks, state, data)
         listeners = [webhook for webhook in webhooks if RUN_ENDED in webhook.events]
         runs = Run.objects.filter(pk__in=[end.run_id for end in ended] if listeners else [])
@@ -117,14 +117,14 @@ def _run_data(run: Run) -> dict[str, Any]:
     return {**_OF_RUN.row(run), **result_of(run), "url": url}
 
 
-def _regression_data(state: str, group: Group, notices: Sequence[Notice]) -> dict[str, Any]:
+def _regression_data(state: str, cause: CauseLines, notices: Sequence[Notice]) -> dict[str, Any]:
     first = notices[0]
     listed = [notice.regression for notice in notices[:_LISTED]]
     return {
         "state": state,
         "stream": first.regression.series.stream.name,
-        "cause": group.why,
-        "reason": first.regression.cause if group.why == "host" else "",
+        "cause": cause.why,
+        "reason": first.regression.cause if cause.why == "host" else "",
         "total": len(notices),
         "experiments": len({notice.regression.series.experiment_id for notice in notices}),
         "who": first.who,

@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.judging.regressions.counts import Counts, Scope, count
+from hud.judging.regressions.read import Counts, Scope, count
 from hud.models import Point, Stream
 from hud.pages import backends_table as of_table
 from hud.pages.backends_table import TREND_NIGHTS, Table
@@ -95,10 +95,15 @@ class BackendComparison:
         return Scope(self.stream, **self.filters.subject, base=base, head=head)
 
     @cached_property
+    def has_declared(self) -> bool:
+        """Return whether lists or people say something in the stream: 1 statement."""
+        return expectations.knows_any(self.stream.pk)
+
+    @cached_property
     def declared(self) -> list[Point]:
-        """Return the points of the candidate of which lists or people say something: 6 statements, 1 where
+        """Return the points of the candidate of which lists or people say something: 6 statements, none where
         nothing is said in the stream."""
-        return expectations.of_runs(self.stream.pk, self.head.runs) if self.head else []
+        return expectations.of_runs(self.stream.pk, self.head.runs) if self.head and self.has_declared else []
 
     @property
     def nothing_measured(self) -> str:
@@ -186,7 +191,7 @@ class BackendComparison:
         return urlencode({"stream": self.stream.name, **named, **self.filters.subject})
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return self.table.to_rows() if self.table else []
+        return self.table.data if self.table else []
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page shows: its stream, subject and sides."""
@@ -291,13 +296,13 @@ def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Tab
     assert head
     failed = any(None in values.values() for one in page.results[head].values() for values in one.values())
     marked = "SELECT experiment_id FROM hud_knownfailure WHERE stream_id = %(stream)s"
-    known = (
-        frozenset(pk for (pk,) in fetch_tuples(marked, {"stream": page.stream.pk})) if failed else frozenset()
-    )
-    key = (subject, base, head, tuple(trend), page.filters.formulas, known)
+    rows = fetch_tuples(marked, {"stream": page.stream.pk}) if failed and page.has_declared else []
+    known = frozenset(pk for (pk,) in rows)
+    names = head.side, base and base.side  # which make no difference between nights
+    key = (subject, base, head, names, tuple(trend), page.filters.formulas, known)
     now = time.monotonic()
     if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
-        return replace(_kept[key][1], base=base, head=head)  # as this address names them
+        return _kept[key][1]
     table = of_table.build(base, head, trend, page.results, known)
     if page.filters.formulas:
         of_table.use_hud_formulas(table, page.results)

@@ -203,7 +203,8 @@ class Table:
     def expected(self) -> int:
         return sum(entry.passes.expected for entry in self.entries.values())
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    @cached_property
+    def data(self) -> list[dict[str, Any]]:
         return [
             DATA.row(SimpleNamespace(table=self, entry=entry, cell=cell))
             for entry in self.entries.values()

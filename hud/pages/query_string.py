@@ -69,6 +69,8 @@ def read(kind: type[T], given: QueryDict, data_format: str = "") -> tuple[T, lis
     for one in fields(kind):  # type: ignore[arg-type]  # a dataclass
         about: Mapping[str, Any] = one.metadata
         names = about["names"] or (one.name,)
+        if given.keys().isdisjoint(names):
+            continue
         name = next((name for name in names if given.get(name)), names[0])
         value, texts = None, []
         try:

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.deprecation import MiddlewareMixin
 
 from hud.models import Aliases, Experiment
+from hud.pages import streams
 
 _KINDS = {"suite": "suite", "trend": "suite", "case": "case", "q": "case"}  # of what parameters name
 _KINDS |= {name: name for name in ("arch", "host", "experiment")}
@@ -21,6 +22,7 @@ _PATHS = {  # the arguments in a path, and the kinds of what they name
 }
 _OF_SIDE = re.compile(r"(?P<kind>^host|/experiment):(?P<name>[^/]+)")
 _WITH_SIDES, _CELL = ("base", "head"), "cell"
+_NAMING = {*_KINDS, *_WITH_SIDES, _CELL}  # parameters
 _SEARCHED = ("case", "suite", "arch", "host")  # what the words of a search may name
 
 
@@ -35,9 +37,11 @@ class RenamedMiddleware(MiddlewareMixin):
         if match is None or match.namespaces not in ([], ["api"]):
             return None
         named = next((_PATHS[path] for path in _PATHS if match.route.startswith(path)), {})
-        if not named and not request.GET.keys() & {*_KINDS, *_WITH_SIDES, _CELL}:
+        if not named and not request.GET.keys() & _NAMING:
             return None
-        if not (aliases := Aliases.read()):
+        known = [] if match.namespaces else streams.listed(request)  # for which a page asks anyway
+        has_aliases = getattr(known[0], "has_aliases", True) if known else True
+        if not has_aliases or not (aliases := Aliases.read()):
             return None
         arguments, suite = dict(kwargs), request.GET.get("suite", "")
         for argument, kind in named.items():

@@ -19,10 +19,21 @@ def of_request(request: HttpRequest) -> Stream:
     before it. Raise Http404 for an unknown one."""
     name = request.GET.get("stream", "")
     last = request.COOKIES.get(_COOKIE, "") if request.path == "/" and not name else ""
-    stream = (streams.chosen(last) if last else None) or streams.chosen(name)
+    known = listed(request)
+    stream = (streams.chosen(last, known) if last else None) or streams.chosen(name, known)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
     return enter(request, stream)
+
+
+def listed(request: HttpRequest) -> list[Any]:
+    """Return the streams that `hud.points.streams.listed` has, for data, which show none, the front one; read
+    once for a request."""
+    if not hasattr(request, "streams"):
+        match = request.resolver_match
+        has_head = not match or "data_format" not in match.kwargs
+        request.streams = streams.listed() if has_head else [streams.front()]  # type: ignore[attr-defined]
+    return request.streams  # type: ignore[attr-defined, no-any-return]
 
 
 def enter(request: HttpRequest, stream: Stream) -> Stream:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.points import sides
@@ -55,8 +55,7 @@ class Subject:
     dtype: str
 
 
-@dataclass(frozen=True)
-class NightRun:
+class NightRun(NamedTuple):
     """A run as it is grouped into nights."""
 
     pk: int
@@ -72,6 +71,7 @@ class Night:
     """The runs of a night, or of another side of a comparison."""
 
     side: str = field(compare=False)  # as the URL has it
+    names: tuple[str, str] = field(compare=False)  # its date, and the minute that it began
     title: str = field(compare=False)
     time: datetime
     began: datetime  # its first run
@@ -83,11 +83,6 @@ class Night:
     @property
     def short_commit(self) -> str:
         return self.commit[:SHORT_COMMIT]
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Return its date, and the minute that it began."""
-        return str(self.time.date()), f"{self.began:%Y-%m-%dT%H:%M}"
 
     @property
     def as_side(self) -> str:
@@ -157,12 +152,15 @@ def group(runs: Iterable[NightRun]) -> list[Night]:
 @lru_cache(maxsize=1024)
 def _night(runs: tuple[NightRun, ...]) -> Night:
     in_order = sorted(runs, key=lambda run: run.pk)
+    newest, began = runs[-1], min(run.began for run in runs)
+    iso_date = str(newest.time.date())
     return Night(
-        side="",
-        title=day(runs[-1].time),
-        time=runs[-1].time,
-        began=min(run.began for run in runs),
-        commit=runs[-1].commit,
+        side=iso_date,
+        names=(iso_date, f"{began:%Y-%m-%dT%H:%M}"),
+        title=day(newest.time),
+        time=newest.time,
+        began=began,
+        commit=newest.commit,
         runs=tuple(run.pk for run in in_order),
         complete=not any(run.active for run in runs),
         versions=tuple(run.version for run in in_order),
@@ -182,7 +180,9 @@ def named(nights: Sequence[Night]) -> list[Night]:
             return f"commit:{night.commit[:12] if _HASH.fullmatch(night.commit) else night.commit}"
         return f"night:{minute}"
 
-    return [replace(night, side=name_of(night)) for night in nights]
+    return [
+        night if (name := name_of(night)) == night.side else replace(night, side=name) for night in nights
+    ]
 
 
 def of_day(stream: Stream, day: str) -> list[Night]:

@@ -20,7 +20,7 @@ POINT = DataTable(  # of a point that `show` completed
     status code reason quality verdict change noise level level_stream verdict_reason target target_name
     target_met record_target=target record_target_arch=target_arch warning time=order_time run=run_id
     processes rerun expectation known_failure""",
-    level_stream=lambda point: point.level_stream and point.level_stream.name,
+    level_stream=lambda point: point.level_stream_id and point.level_stream.name,
     target=lambda point: point.own_target and point.own_target.value,
     target_name=lambda point: point.own_target and point.own_target.name,
     target_met=lambda point: {"met": True, "missed": False}.get(point.met),
@@ -103,6 +103,7 @@ def recent(series_ids: Iterable[int], most: int) -> list[list[float]]:
         )) FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place) ORDER BY place
         """,
         {"series": int_array(series_ids), "branches": stored_names(), "most": most},
+        binary=True,
     )
     return [numbers_of(values)[::-1].tolist() for (values,) in newest]
 

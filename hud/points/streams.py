@@ -1,7 +1,7 @@
 """The streams that readers choose from: which one an address without `stream` means, and what each has."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, SidePoint, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
-from hud.sql import fetch_models, fetch_named, fetch_tuples, int_array
+from hud.sql import fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
@@ -74,25 +74,35 @@ def read() -> list[StreamLine]:
     return lines
 
 
-def with_results() -> list[Any]:
-    """Return the streams that have results and are not archived, the newest first, with when the `newest`
-    came and whether the judge `may_wait` with something, of this stream or another: 1 statement."""
-    found = fetch_named(
-        f"""
-        SELECT one.id AS pk, one.name, one.title, one.is_front, r.created AS newest,
-            EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)
-                OR EXISTS (SELECT FROM hud_unjudgedrun) AS may_wait
-        FROM hud_stream one
-        JOIN LATERAL (
-            SELECT created FROM hud_run WHERE stream_id = one.id AND (
-                EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id)
-                OR EXISTS (SELECT FROM hud_sidepoint WHERE run_id = hud_run.id))
-            ORDER BY order_time DESC LIMIT 1) r ON true
-        WHERE one.archived IS NULL AND {_HAS_SERIES}
-        """,  # noqa: S608 — a constant  # nosec B608
-        {},
-    )
-    return sorted(found, key=lambda one: (one.newest, -one.pk), reverse=True)
+# The streams `one` that an address may mean without naming one, first the one that it does: what an operator
+# chose, else `nightly` once it has three complete nights, else `samples`, and while that is empty the first
+# with results. It takes the parameter `samples`. With each: whether anything was ever renamed.
+_FRONT_FIRST = f"""CROSS JOIN LATERAL (
+        SELECT one.archived IS NULL AND {_HAS_SERIES} AS has_results OFFSET 0) x
+    WHERE has_results OR is_front OR has_nights OR name = %(samples)s
+    ORDER BY is_front DESC, has_nights DESC, has_results DESC, name = %(samples)s DESC, id"""
+_HAS_ALIASES = {"has_aliases": "EXISTS (SELECT FROM hud_alias)"}
+
+
+def listed() -> list[Any]:
+    """Return the streams that have results and are not archived, after the front stream: with when the
+    `newest` came, None where the results of a stream are of no run, and whether the judge `may_wait` with
+    something, of this stream or another. 1 statement."""
+    newest = """LEFT JOIN LATERAL (
+        SELECT created FROM hud_run WHERE stream_id = one.id AND one.archived IS NULL AND (
+            EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id)
+            OR EXISTS (SELECT FROM hud_sidepoint WHERE run_id = hud_run.id))
+        ORDER BY order_time DESC LIMIT 1) r ON true"""
+    may_wait = """EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)
+        OR EXISTS (SELECT FROM hud_unjudgedrun)"""
+    about = {"newest": "r.created", "may_wait": may_wait, **_HAS_ALIASES}
+    return fetch_models(Stream, f"{newest} {_FRONT_FIRST}", {"samples": SAMPLES}, computed=about)
+
+
+def with_results(among: Iterable[Any]) -> list[Any]:
+    """Return those of the listed streams that have results, the newest first."""
+    measured = [one for one in among if one.newest]
+    return sorted(measured, key=lambda one: (one.newest, -one.pk), reverse=True)
 
 
 def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
@@ -109,19 +119,18 @@ def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
 
 
 def front() -> Stream:
-    """Return the stream that an address without one means: what an operator chose, else `nightly` once it has
-    three complete nights, else `samples`, and while that is empty the first stream with results: 1
-    statement."""
-    preferred = f"""CROSS JOIN LATERAL (SELECT one.archived IS NULL AND {_HAS_SERIES} AS has_results) x
-        WHERE has_results OR is_front OR has_nights OR name = %(samples)s
-        ORDER BY is_front DESC, has_nights DESC, has_results DESC, name = %(samples)s DESC, id LIMIT 1"""
-    first = next(iter(fetch_models(Stream, preferred, {"samples": SAMPLES})), None)
-    return first or Stream.objects.get_or_create(name=SAMPLES)[0]
+    """Return the stream that an address without one means: 1 statement."""
+    limit = f"{_FRONT_FIRST} LIMIT 1"
+    first = fetch_models(Stream, limit, {"samples": SAMPLES}, computed=_HAS_ALIASES)
+    return first[0] if first else Stream.objects.get_or_create(name=SAMPLES)[0]
 
 
-def chosen(name: str) -> Stream | None:
-    """Return the stream that an address names, the front stream without a name, None if there is none."""
-    return streams.named(name).first() if name else front()
+def chosen(name: str, known: Sequence[Stream] = ()) -> Stream | None:
+    """Return the stream that an address names, the front stream without a name, None if there is none: no
+    statement for one that is among the `known` ones, which `listed` returned."""
+    if not name:
+        return known[0] if known else front()
+    return next((one for one in known if one.name == name), None) or streams.named(name).first()
 
 
 def note_nights() -> None:

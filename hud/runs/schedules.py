@@ -5,14 +5,13 @@ transaction with its runs. After an outage only the latest missed time is made u
 of scheduled runs, between two of their tasks.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
+from cronsim import CronSim, CronSimError
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Prefetch
@@ -33,9 +32,6 @@ from runner.suites import SUITES
 
 FIELDS = "minute, hour, day of month, month, day of week"
 CEILINGS = "daily ceilings"  # the schedule of every new installation
-_CLOCK_CHANGE = timedelta(hours=2)  # daylight saving moves no clock by more
-_NAMES = "jan feb mar apr may jun jul aug sep oct nov dec mon tue wed thu fri sat sun".replace(" ", "|")
-_CRON_FIELD = re.compile(rf"([\d*/,#L-]|{_NAMES})+", re.IGNORECASE)
 
 SETTINGS = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
     environment labels everywhere"""
@@ -91,14 +87,12 @@ def _cron_fault(cron: str) -> str:
     fields = cron.split()
     if len(fields) != 5:
         return f"a cron expression has five fields ({FIELDS}); this one has {len(fields)}"
-    wrong = next((field for field in fields if not _CRON_FIELD.fullmatch(field)), None)
-    if wrong is not None:
-        return f"{wrong!r} is no field of a cron expression; the five are: {FIELDS}"
     try:
-        croniter(cron, datetime(2026, 1, 1, tzinfo=UTC)).get_next()
-    except (ValueError, KeyError) as error:
-        return f"this never comes: {error}"
-    return ""
+        if next(CronSim(cron, timezone.now()), None):
+            return ""
+    except CronSimError as error:
+        return f"{error}: the five fields of a cron expression are {FIELDS}"
+    return "this never comes"
 
 
 def _request_fault(schedule: Schedule) -> str:
@@ -161,33 +155,27 @@ def create_default() -> None:
 
 
 def next_due(schedule: Schedule, after: datetime) -> datetime:
-    """Return the first due time after a moment."""
-    times = _due_times(schedule, after - _CLOCK_CHANGE, forwards=True)
-    return next(due for due in times if due > after)
+    """Return the first due time after a moment. Raise ValueError for an unknown time zone or expression."""
+    return next(due for due in _due_times(schedule, after) if due > after)  # once where a time repeats
 
 
 def latest_due(schedule: Schedule, now: datetime) -> datetime:
-    """Return the latest due time that is not in the future."""
-    times = _due_times(schedule, now + _CLOCK_CHANGE, forwards=False)
-    return next(due for due in times if due <= now)
+    """Return the latest due time that is not in the future. Raise ValueError as `next_due`."""
+    return next(_due_times(schedule, now + datetime.resolution, reverse=True))
 
 
-def _due_times(schedule: Schedule, start: datetime, *, forwards: bool) -> Iterator[datetime]:
-    """Yield due times from `start` forwards or backwards. Raise ValueError for an unknown time zone.
-
-    They are times of a wall clock. A time that daylight saving skips comes as much later as the clock went
-    forward; a repeated one comes once, or twice if every hour is due. croniter alone goes wrong when it walks
-    backwards over such a change.
-    """
+def _due_times(schedule: Schedule, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+    """Return due times after `start`, or before it backwards, by the rules of Debian's cron: a time that
+    daylight saving skips comes when the clock goes forward; a repeated one comes once, or twice if every hour
+    is due."""
     zone = _zone(schedule.time_zone)
     if zone is None:
         raise ValueError(f"{schedule.time_zone!r} is no time zone")
-    every_hour = schedule.cron.split()[1].startswith("*")
-    walls = croniter(schedule.cron, start.astimezone(zone).replace(tzinfo=None))
-    while True:
-        wall = (walls.get_next if forwards else walls.get_prev)(datetime)
-        first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-        yield from sorted({first, second} if every_hour and second > first else {first}, reverse=not forwards)
+    try:
+        times = CronSim(schedule.cron, start.astimezone(zone), reverse)
+    except CronSimError as error:
+        raise ValueError(f"{schedule.cron!r} is no cron expression: {error}") from error
+    return (due.astimezone(UTC) for due in times)
 
 
 def _zone(name: str) -> ZoneInfo | None:

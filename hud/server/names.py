@@ -1,11 +1,12 @@
-"""The names under which the web answers, and who is redirected to HTTPS."""
+"""The names under which the web answers, who is redirected to HTTPS, and what a page may load."""
 
 import ipaddress
 import platform
 from collections.abc import Mapping
 
 import psutil
-from django.http import HttpRequest, HttpResponsePermanentRedirect
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.security import SecurityMiddleware
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -30,14 +31,19 @@ def allowed_hosts(environment: Mapping[str, str], *, production: bool) -> list[s
 class HttpsMiddleware(SecurityMiddleware):
     """Redirect to HTTPS, except this machine's own programs, which talk to the web over the loopback.
 
-    A proxy on the same machine names the visitor in `X-Forwarded-…`, so its requests are redirected.
+    A proxy on the same machine names the visitor in `X-Forwarded-…`, so its requests are redirected. Every
+    answer has the same Content-Security-Policy.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
-        forwarded = any(name.lower().startswith("x-forwarded-") for name in request.headers)
+        forwarded = any(name.startswith("HTTP_X_FORWARDED_") for name in request.META)
         if not forwarded and _is_local(request):
             return None
         return super().process_request(request)
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        response.headers["Content-Security-Policy"] = settings.CONTENT_SECURITY_POLICY
+        return super().process_response(request, response)
 
 
 def _is_local(request: HttpRequest) -> bool:

@@ -18,8 +18,9 @@ from django.utils.safestring import SafeString
 from hud.judging.backlog import waiting
 from hud.judging.compare import kernel_table
 from hud.judging.compare.judged import REASONS
-from hud.judging.regressions.counts import Scope, count
+from hud.judging.regressions.read import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
+from hud.pages import streams
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.facts import fact_name
@@ -277,14 +278,14 @@ def other_parameters(context: Any, *names: str) -> str:
 @register.simple_tag(takes_context=True)
 def stream_picker(context: Any) -> SafeString:
     """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
-    the newest, and what the judge has yet to judge of this one: 1 statement, 2 while something waits. A page
+    the newest, and what the judge has yet to judge of this one: 1 statement while something waits. A page
     of one run leads to the overview of another stream."""
     stream, request = context["stream"], context["request"]
 
     def place(one: Any) -> tuple[bool, bool, bool]:
         return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
 
-    shown = sorted(with_results(), key=place)
+    shown = sorted(with_results(streams.listed(request)), key=place)
     of_one = request.resolver_match.kwargs.keys() & {"pk"} and request.resolver_match.url_name != "experiment"
     address = path("overview") if of_one or request.method != "GET" else request.path
     links: list[object] = [

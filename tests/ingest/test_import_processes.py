@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.core.management import call_command
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -31,14 +28,6 @@ MIB = 2**20
 transactional = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> None:
-    """Processes that are started use the tests' database."""
-    host = django_settings.DATABASES["default"]["HOST"]
-    monkeypatch.setenv("DATABASE_URL", f"postgresql://hud@/{connection.settings_dict['NAME']}?host={host}")
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
-
-
 def submit(number: int = 0, key: ApiKey | None = None) -> Import:
     body = as_lines(v3_record(case=f"c{number}"), v3_record(case=f"d{number}"))
     return import_jobs.submit(body, Parameters(), key=key)
@@ -47,10 +36,10 @@ def submit(number: int = 0, key: ApiKey | None = None) -> Import:
 @transactional
 @pytest.mark.parametrize("mib", [8, pytest.param(31, marks=pytest.mark.soak)])
 def test_millions_of_empty_records_fail_within_limits_and_hold_up_no_other(
-    client: Client, children: None, monkeypatch: pytest.MonkeyPatch, mib: int
+    client: Client, settings: Any, mib: int
 ) -> None:
-    monkeypatch.setenv("HUD_IMPORT_MEMORY_MIB", "250")
-    monkeypatch.setenv("HUD_MAX_IMPORT_RECORDS", "100000")
+    settings.HUD_IMPORT_MEMORY_MIB = 150
+    settings.HUD_MAX_IMPORT_RECORDS = 100_000
     key = create_key(name="t", scopes=["upload", "read"], who="t")[1]
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answer = post(client, b"[" + b"{}," * (mib * MIB // 3) + b"{}]", key)
@@ -73,11 +62,8 @@ def test_millions_of_empty_records_fail_within_limits_and_hold_up_no_other(
 
 
 @transactional
-def test_an_import_that_needs_too_much_memory_is_failed_at_once(
-    children: None, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_an_import_that_needs_too_much_memory_is_failed_at_once(settings: Any) -> None:
     settings.HUD_IMPORT_MEMORY_MIB = 100
-    monkeypatch.setenv("HUD_IMPORT_MEMORY_MIB", "100")
     # one value of a format that is read as a whole
     body = b'{"fingerprint": "", "task": {}, "outcome": {}, "records": [' + b"[]," * (9 * MIB) + b"[]]}"
     job = import_jobs.submit(body, Parameters(format="ours"))
@@ -90,20 +76,18 @@ def test_an_import_that_needs_too_much_memory_is_failed_at_once(
 
 @transactional
 def test_an_import_whose_processes_die_is_tried_three_times_and_after_the_others(
-    children: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The child dies as one does that the kernel kills."""
     job = submit()
-    real = subprocess.Popen
-    doomed = f"{job.pk}"
+    real = import_jobs.process
 
-    def start(command: list[str], **more: Any) -> Any:
-        child = real(command, **more)
-        if command[-1] == doomed:
-            os.kill(child.pid, signal.SIGKILL)
-        return child
+    def die(processed: Import) -> None:
+        if processed == job:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(processed)
 
-    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(import_jobs, "process", die)
     assert process_next(beat=lambda: None, stopped=lambda: False)
     other = submit(1)
     call_command("imports", "--once")
@@ -119,7 +103,7 @@ def test_an_import_whose_processes_die_is_tried_three_times_and_after_the_others
 
 @transactional
 def test_a_supervisor_that_is_stopped_costs_no_attempt_and_an_overlong_import_fails(
-    children: None, settings: Any
+    settings: Any,
 ) -> None:
     job = submit()
     stop = threading.Event()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import Hud
 
-STATEMENTS = 11  # one reads what was renamed
+STATEMENTS = 9
 ADDRESS = "/models/huggingface/T5Small/"
 NIGHTS = 6
 

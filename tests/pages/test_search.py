@@ -158,7 +158,7 @@ def test_it_says_what_it_leaves_out_and_takes_a_fixed_number_of_statements(
 ) -> None:
     for number in range(15):
         create_experiment(case=f"layer {number}", knobs={})
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(6):
         answer = client.get("/search.json", {"q": "layer"}).json()
     assert answer["totals"] == {"case": 15}
     assert len(answer["items"]) == 12

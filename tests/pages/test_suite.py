@@ -30,7 +30,7 @@ from tests.support.factories import (
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 13  # one reads what was renamed
+STATEMENTS = 11
 STREAM = "?stream=import"  # of the factories' runs
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -105,7 +104,7 @@ def test_a_later_run_changes_no_earlier_night(runs: list[NightRun], kept: int) -
 
 def test_a_commits_time_is_not_when_its_runs_began() -> None:
     first = NightRun(1, MONDAY, MONDAY + timedelta(days=2), "c0ffee", active=False)
-    again = replace(first, pk=2, began=first.began + timedelta(days=3))
+    again = first._replace(pk=2, began=first.began + timedelta(days=3))
     assert [night.runs for night in group([first, again])] == [(1,), (2,)]
 
 

@@ -13,6 +13,7 @@ from hud import retention
 from hud.ingest import deliveries
 from hud.models import Accelerator, Artifact, KernelBinary, KernelCode
 from hud.points.kernels import code_of
+from hud.runs import tasks
 from runner.formats.errors import BadUpload
 from runner.schema.compilations import Compiled, Kernel, digest
 from runner.schema.suite import TaskSpec
@@ -49,17 +50,19 @@ def packed(texts: Any) -> bytes:
     return gzip.compress(json.dumps(texts).encode(), compresslevel=0, mtime=0)
 
 
-def test_the_code_of_the_ten_largest_kernels_is_kept(accelerator: Accelerator) -> None:
+def test_the_code_of_the_task_s_own_kernels_is_kept(accelerator: Accelerator) -> None:
     found = kernels(14)
+    other = delivered(accelerator, kernels(20))  # of another run of the same experiment
+    tasks.finish(**other, status="ok", code="", reason="")
     lease = delivered(accelerator, found)
-    texts = {kernel.binary: f"def {kernel.name}(): ..." for kernel in found}
-    texts |= {"f" * 16: "of no kernel of the task", "../../etc/passwd": "no key"}
-    assert deliveries.take_kernel_code(**lease, data=packed(texts)) == 10
-    largest = [kernel.binary for kernel in found[4:]]
-    assert code_of([*texts]) == {binary: texts[binary] for binary in largest}
-    again = dict.fromkeys(largest, "another text")
-    assert deliveries.take_kernel_code(**lease, data=packed(again)) == 10
-    assert code_of(largest[:1]) == {largest[0]: texts[largest[0]]}
+    own = {kernel.binary: f"def {kernel.name}(): ..." for kernel in found}
+    others = {kernel.binary: "of another task" for kernel in kernels(20)[14:]}
+    texts = own | others | {"f" * 16: "of no kernel", "../../etc/passwd": "no key"}
+    assert deliveries.take_kernel_code(**lease, data=packed(texts)) == 14
+    assert code_of([*texts]) == own
+    again = dict.fromkeys(own, "another text")
+    assert deliveries.take_kernel_code(**lease, data=packed(again)) == 14
+    assert code_of([*own]) == own
     assert not Artifact.objects.exists()
 
 

@@ -54,11 +54,11 @@ def at(text: str) -> datetime:
     [
         ({"cron": "10 4 * *"}, "cron", "five fields"),
         ({"cron": "10 4 * * * *"}, "cron", "this one has 6"),
-        ({"cron": "61 * * * *"}, "cron", "out of range"),
-        ({"cron": "H 4 * * *"}, "cron", "'H' is no field"),
-        ({"cron": "R R * * *"}, "cron", "'R' is no field"),
-        ({"cron": "a b c d e"}, "cron", "'a' is no field"),
-        ({"cron": "0 0 30 2 *"}, "cron", "never comes"),
+        ({"cron": "61 * * * *"}, "cron", "minute"),
+        ({"cron": "H 4 * * *"}, "cron", "minute"),
+        ({"cron": "R R * * *"}, "cron", "minute"),
+        ({"cron": "a b c d e"}, "cron", "minute"),
+        ({"cron": "0 0 30 2 *"}, "cron", "day-of-month"),
         ({"time_zone": "Mars/Olympus"}, "time_zone", "'Mars/Olympus' is no time zone"),
         ({"time_zone": "../etc/passwd"}, "time_zone", "is no time zone"),
         ({"suite": "nonsense"}, "suite", "no suite is called 'nonsense'"),
@@ -84,9 +84,9 @@ def test_a_schedule_that_could_never_fire_is_refused_by_field(
         ("10 4 * * *", "UTC", "2026-11-20 04:09:59.999", "2026-11-19 04:10:00"),
         ("10 4 * * mon-fri", "UTC", "2026-11-22 12:00", "2026-11-20 04:10"),
         ("30 2 * * *", "Europe/Berlin", "2026-07-01 12:00", "2026-07-01 00:30"),
-        # 2026-03-29 02:00 becomes 03:00: half past two does not exist, and comes an hour later
-        ("30 2 * * *", "Europe/Berlin", "2026-03-29 01:29:59", "2026-03-28 01:30"),
-        ("30 2 * * *", "Europe/Berlin", "2026-03-29 05:00", "2026-03-29 01:30"),
+        # 2026-03-29 02:00 becomes 03:00: half past two does not exist, and comes then
+        ("30 2 * * *", "Europe/Berlin", "2026-03-29 00:59:59", "2026-03-28 01:30"),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-29 05:00", "2026-03-29 01:00"),
         ("30 2 * * *", "Europe/Berlin", "2026-03-30 00:30", "2026-03-30 00:30"),
         # 2026-10-25 03:00 becomes 02:00: half past two exists twice, and comes once
         ("30 2 * * *", "Europe/Berlin", "2026-10-25 00:30", "2026-10-25 00:30"),

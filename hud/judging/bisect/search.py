@@ -48,7 +48,8 @@ def next_step(versions: int, answers: Sequence[StepAnswer]) -> tuple[BisectState
         return BisectState.NOT_REPRODUCED if ends == "same" else BisectState.CANNOT_TELL, low, high
     least = known[0, versions - 1].size / 2
     left_out: set[int] = set()
-    while middle := _middle(low, high, left_out):
+    while between := [place for place in range(low + 1, high) if place not in left_out]:
+        middle = min(between, key=lambda place: (abs(2 * place - low - high), place))
         compared = 0, middle
         word = _settled(known, *compared, least)
         if word == "unclear":  # the other end may tell it apart
@@ -86,9 +87,3 @@ def _settled(
     if answer is None or answer.attempts < most.get(answer.word, 0):
         return None
     return "same" if answer.word == "worse" and answer.size < least else answer.word
-
-
-def _middle(low: int, high: int, left_out: set[int]) -> int:
-    """Return the version nearest to the middle that is not left out, 0 if there is none."""
-    between = [place for place in range(low + 1, high) if place not in left_out]
-    return min(between, key=lambda place: (abs(2 * place - low - high), place), default=0)

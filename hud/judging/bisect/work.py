@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from django.db import transaction
 from django.db.models.functions import Substr
@@ -24,7 +23,9 @@ from hud.judging.bisect.search import BisectState, StepAnswer, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
 from hud.judging.regressions import confirm
 from hud.judging.regressions.events import record
+from hud.judging.regressions.groups import by_key
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
+from hud.points.facts import flat
 from hud.problems import Problem
 from hud.runs.tasks import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
@@ -33,6 +34,7 @@ from runner.schema.suite import BadRequest
 logger = logging.getLogger(__name__)
 _NIGHTLY = re.compile(r"\.dev(\d{4})(\d{2})(\d{2})")
 _COMMIT_DIGITS = 9  # by which commits are compared
+_TOLD_APART = ("triton", "python", "compiler", "packages", "variables")  # interpreters of one torch, by these
 
 
 def hindrance(regression: Regression, attached: Sequence[Accelerator]) -> str:
@@ -230,33 +232,30 @@ class Build:
 
 def builds_of(accelerator: Accelerator) -> list[Build]:
     """Return the interpreters with torch that an accelerator can run, the oldest torch first: those with
-    which its host was attached (`--python NAME=PATH`)."""
+    which its host was attached (`--python NAME=PATH`). The day of a nightly's commit is in its version, that
+    of others is known from runs of the same commit."""
     offered = accelerator.catalog.get("pythons", [])
-    facts_of = {
-        Build(name, facts["torch"], facts.get("torch_git", "")): _facts(facts)
+    pythons = [
+        (name, (facts["torch"], facts.get("torch_git", "")), facts)
         for name, facts in accelerator.host.facts.get("pythons", {}).items()
         if name in offered and facts.get("torch")
-    }
-    dates = _dates(facts_of)
-    return in_order(
-        [replace(one, date=dates.get(one.version, ""), differs=_differs(one, facts_of)) for one in facts_of]
+    ]
+    known = Run.objects.annotate(start=Substr("commit", 1, _COMMIT_DIGITS)).filter(
+        start__in={git[:_COMMIT_DIGITS] for _name, (_torch, git), _facts in pythons if git},
+        order_time_source="commit",
     )
-
-
-def _differs(build: Build, facts_of: Mapping[Build, Mapping[str, str]]) -> str:
-    """Return the facts of an interpreter that are not those of all with the same torch."""
-    same = [facts for one, facts in facts_of.items() if one.version == build.version]
-    keys = sorted({key for facts in same for key in facts})
-    differing = [key for key in keys if len({facts.get(key, "") for facts in same}) > 1]
-    return ", ".join(f"{key} {facts_of[build].get(key) or 'none'}" for key in differing)
-
-
-def _facts(python: Mapping[str, Any]) -> dict[str, str]:
-    found = {name: str(python[name]) for name in ("triton", "python", "compiler") if python.get(name)}
-    for inner in ("packages", "variables"):
-        if isinstance(python.get(inner), dict):
-            found |= {str(name): str(text) for name, text in python[inner].items()}
-    return found
+    days = dict(known.order_by("-order_time").values_list("start", "order_time"))
+    builds = []
+    for same in by_key(pythons, lambda python: python[1]):
+        described = [flat({key: facts[key] for key in _TOLD_APART if facts.get(key)}) for *_, facts in same]
+        keys = sorted({key for facts in described for key in facts})
+        differing = [key for key in keys if len({facts.get(key, "") for facts in described}) > 1]
+        for (name, (torch, git), _python), facts in zip(same, described, strict=True):
+            nightly, day = _NIGHTLY.search(torch), days.get(git[:_COMMIT_DIGITS])
+            date = "-".join(nightly.groups()) if nightly else f"{day:%Y-%m-%d}" if day else ""
+            differs = ", ".join(f"{key} {facts.get(key) or 'none'}" for key in differing)
+            builds.append(Build(name, torch, git, date, differs))
+    return in_order(builds)
 
 
 def in_order(builds: Sequence[Build]) -> list[Build]:
@@ -270,19 +269,3 @@ def _version(build: Build) -> Version:
         return Version(build.torch)
     except InvalidVersion:
         return Version("0")
-
-
-def _dates(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
-    """Return the days of commits: a nightly's from its version, others' from runs of the same commit."""
-    commits = {build.torch_git[:_COMMIT_DIGITS]: build for build in builds if build.torch_git}
-    known = Run.objects.annotate(start=Substr("commit", 1, _COMMIT_DIGITS)).filter(
-        start__in=commits, order_time_source="commit"
-    )
-    days = dict(known.order_by("-order_time").values_list("start", "order_time"))
-    found = {}
-    for build in builds:
-        if nightly := _NIGHTLY.search(build.torch):
-            found[build.version] = "-".join(nightly.groups())
-        elif day := days.get(build.torch_git[:_COMMIT_DIGITS]):
-            found[build.version] = f"{day:%Y-%m-%d}"
-    return found

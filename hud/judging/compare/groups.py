@@ -2,23 +2,13 @@
 interval."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from hud.judging.aggregates import (
-    FEWEST_CASES,
-    FEWEST_TO_CALL,
-    HUD_PASSES,
-    HudRow,
-    hud_geometric_mean,
-    hud_pass_rate,
-    paired_means,
-    ratio_of,
-)
+from hud.judging import aggregates
 from hud.judging.compare.points import Cohort, ComparedPoint, GroupKey, Places, Points, add_details
 from hud.models import Metric
 from hud.sql import Bools, Ints
@@ -55,23 +45,18 @@ class Mean:
 
     @property
     def change(self) -> float | None:
-        return ratio_of(self.base, self.head) - 1 if self.base and self.head else None
+        return aggregates.ratio_of(self.base, self.head) - 1 if self.base and self.head else None
 
     @property
     def tone(self) -> str:
         """Return better or worse where the interval of enough cases leaves no change out, else ''."""
-        if self.low is None or self.high is None or self.matched < FEWEST_TO_CALL:
+        if self.low is None or self.high is None or self.matched < aggregates.FEWEST_TO_CALL:
             return ""
         if self.low <= 0 <= self.high:
             return ""
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
 
-_COUNTS = (
-    *("matched", "base_passed", "head_passed", "expected", "undecided"),
-    *("new_failures", "known_failures", "new_passes"),
-)
-_COUNTS_OF_GROUP = (*_COUNTS[:1], "only_base", "only_head", *_COUNTS[1:5])
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
 _TIME_UNITS = {"s", "ms", "µs"}
@@ -91,9 +76,9 @@ class Totals:
         means = [(kind, self.means.get(kind)) for kind in (*KINDS, TIME)]
         return [(kind, mean, mean.tone if mean and self.is_same_place else "") for kind, mean in means]
 
-    def to_json(self, counts: Sequence[str] = _COUNTS) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
-            **{name: self.counts[name] for name in counts},
+            **self.counts,
             "same_place": self.is_same_place,
             "means": {kind: _MEAN.row(mean) for kind, mean in self.means.items()},
         }
@@ -111,12 +96,12 @@ class CohortGroup(Totals):
         """Return whether a mean moved, and the code may be the cause."""
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
-    def to_json(self, counts: Sequence[str] = _COUNTS_OF_GROUP) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             **self.key._asdict(),
             "base_pass_rate": self.rates[0],
             "head_pass_rate": self.rates[1],
-            **super().to_json(counts),
+            **super().to_json(),
         }
 
 
@@ -139,13 +124,13 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: B
         means = _means(cohort, sides, members, [one for at in order for one in (by_device[at], at)], kinds)
         if hud_rows:
             rows = [{at: one[at] for at in members.tolist() if at in one} for one in hud_rows]
-            rates = [hud_pass_rate(list(one.values())) for one in rows]
+            rates = [aggregates.hud_pass_rate(list(one.values())) for one in rows]
             means = _hud_means(cohort, sides, rows, means)
         groups.append(CohortGroup(counts, not elsewhere[members].any(), means, key, (rates[0], rates[1])))
     return groups
 
 
-def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
+def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bools) -> Totals:
     """Return the numbers of the baseline and that side over all suites and backends. For each kind the metric
     counts that most cases of both sides have; of those with as many, the one that stands first in their
     suites, by device time where they all do."""
@@ -162,15 +147,15 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
     for column in order:
         metric = cohort.metrics[column]
         if kinds[column] == "speed" and metric.unit in _TIME_UNITS and matched[column] and TIME not in means:
-            base, head = (one.value[both[:, column], column] for one in sides)
+            base, head = (one.table.value[both[:, column], column] for one in sides)
             before, ends = float(base.sum()), list[float]()
-            if base.size >= FEWEST_CASES:
+            if base.size >= aggregates.FEWEST_CASES:
                 ends = [end * base.size / before for end in t_interval((head - base).tolist())]
             low, high = ends if ends and all(map(math.isfinite, ends)) else (None, None)
             means[TIME] = Mean(
                 metric, before, float(head.sum()), low, high, matched=base.size, statistic="sum"
             )
-    counts = sum((Counter(group.counts) for group in groups), Counter[str]())
+    counts = _counted(sides, np.arange(cohort.ids.size), known)
     return Totals(counts, all(group.is_same_place for group in groups), means)
 
 
@@ -189,7 +174,7 @@ def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
         "new_failures": failures & ~known,
         "known_failures": failures & known,
         "new_passes": both & head_passes & ~base_passes,
-        "undecided": (sides[1].undecided[members] > 0).any(axis=1),
+        "undecided": sides[1].table.undecided[members].any(axis=1),
     }
     return {name: int(np.count_nonzero(found)) for name, found in counted.items()}
 
@@ -207,7 +192,7 @@ def _means(
         kind, matched = kinds[column], counts[column]
         if kind and kind not in found and matched:
             base, head = (table[both[:, column], column] for table in tables)
-            before, after, low, high, p = paired_means(base, head)
+            before, after, low, high, p = aggregates.paired_means(base, head)
             low, high = (None if one is None else one - 1 for one in (low, high))
             alone = lefts[column] - matched, rights[column] - matched
             found[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
@@ -231,7 +216,7 @@ def _by_device(cohort: Cohort) -> list[int]:
     return [names[device_time_of(metric.name, names)] for metric in cohort.metrics]
 
 
-def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
+def _hud_rows(cohort: Cohort, side: Points) -> dict[int, aggregates.HudRow]:
     """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
     columns = {metric.name: column for column, metric in enumerate(cohort.metrics)}
     backends = {row: key.backend for key, members in cohort.members for row in members.tolist()}
@@ -246,12 +231,12 @@ def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
         found = accuracies.get(row)
         word = (found.code or ("pass" if found.good else found.status)) if found else ""
         speedup = float(np.nan_to_num(side.deciding[row, columns[_SPEEDUP]])) if _SPEEDUP in columns else 0.0
-        rows[row] = HudRow(word, speedup, backends[row])
+        rows[row] = aggregates.HudRow(word, speedup, backends[row])
     return rows
 
 
 def _hud_means(
-    cohort: Cohort, sides: Sides, rows: Sequence[Mapping[int, HudRow]], means: Mapping[str, Mean]
+    cohort: Cohort, sides: Sides, rows: Sequence[Mapping[int, aggregates.HudRow]], means: Mapping[str, Mean]
 ) -> dict[str, Mean]:
     """Return PyTorch HUD's means, over each side's own passing rows and so without an interval: geometric of
     speedups, else arithmetic."""
@@ -261,12 +246,12 @@ def _hud_means(
         ends = []
         for side, of_side in zip(sides, rows, strict=True):
             passing = side.deciding[
-                [row for row, one in of_side.items() if one.accuracy in HUD_PASSES], column
+                [row for row, one in of_side.items() if one.accuracy in aggregates.HUD_PASSES], column
             ]
             ends.append(float(np.mean(passing[passing > 0])) if np.any(passing > 0) else None)
         found[kind] = Mean(means[kind].metric, ends[0], ends[1], statistic="arithmetic mean")
     for metric in cohort.metrics:
         if metric.name == _SPEEDUP:
-            base, head = (hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
+            base, head = (aggregates.hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
             found["speed"] = Mean(metric, base, head)
     return found

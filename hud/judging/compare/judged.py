@@ -102,7 +102,9 @@ def judge(
     inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
-        return _by_status(metric, base, head)
+        changed = {(True, False): ("failed", ""), (False, True): ("improved", "new_pass")}
+        same = "unchanged", "" if base.good else "both_fail"
+        return JudgedCell(metric, base, head, *changed.get((base.good, head.good), same))
     if quality := worst_quality((base.quality, head.quality)):
         change = head.value / base.value - 1 if base.value else None
         return JudgedCell(metric, base, head, "inconclusive", quality, change)
@@ -117,14 +119,6 @@ def judge(
         if before and after and not before & after:  # known on both sides, and none is on both
             word, reason = "inconclusive", OTHER_DRAW
     return JudgedCell(metric, base, head, word, reason, found.change, found.noise, found.factor)
-
-
-def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> JudgedCell:
-    if base.good and not head.good:
-        return JudgedCell(metric, base, head, "failed")
-    if head.good and not base.good:
-        return JudgedCell(metric, base, head, "improved", "new_pass")
-    return JudgedCell(metric, base, head, "unchanged", "" if base.good else "both_fail")
 
 
 def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_cards: Collection[str]) -> str:
@@ -148,13 +142,13 @@ def known_failures(cohort: Cohort, side: int, places: Places) -> Bools:
     statements, 1 where nothing is known in its stream, none without failures."""
     base, head = cohort.sides[0], cohort.sides[side]
     known, stream_id = np.zeros(cohort.ids.size, bool), head.side.newest.stream_id
-    fails = base.there & base.good & np.isin(head.status, FAILING)
+    fails = base.there & base.good & np.isin(head.table.status, FAILING)
     lines = np.flatnonzero(fails.any(axis=1))
     if not lines.size or not knows_any(stream_id):
         return known
     experiments = by_id(Experiment, cohort.ids[lines].tolist())
     expectations = Expectations(stream_id, experiments.values())
-    for line, run in zip(lines.tolist(), head.run[lines].max(axis=1).tolist(), strict=True):
+    for line, run in zip(lines.tolist(), head.table.run[lines].max(axis=1).tolist(), strict=True):
         experiment = experiments[int(cohort.ids[line])]
         known[line] = bool(expectations.known_failure(experiment, places.runs[run].order_time))
     return known
@@ -195,7 +189,10 @@ class Pairs:
 def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     """Return the pairs of the baseline and a side by that metric, or if it is '' by the headline metrics of
     each experiment. The noise is that of the candidate's point."""
-    base, head = cohort.sides[0], cohort.sides[side]
+    sides = cohort.sides[0], cohort.sides[side]
+    (base, base_good, base_there), (head, head_good, head_there) = (
+        (points.table, points.good, points.there) for points in sides
+    )
     kinds = np.array([one.kind for one in cohort.metrics], str)
     floors = np.array(
         [
@@ -203,10 +200,13 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
             for row in cohort.rules
         ]
     ).reshape(-1, len(kinds), 3)
-    undecided = (base.undecided > 0) | (head.undecided > 0)
+    undecided = base.undecided | head.undecided
     by_status = (kinds == "status") | np.isnan(base.value) | np.isnan(head.value)
     is_timing = ~by_status & (kinds == "timing")
-    size = np.abs(_steps(base.value, head.value))
+    scale = np.maximum(np.maximum(np.abs(base.value), np.abs(head.value)), np.finfo(float).tiny)
+    positive = (base.value > 0) & (head.value > 0)
+    logs = [np.log(np.where(positive, end.value, 1.0)) for end in (base, head)]
+    size = np.abs(np.where(positive, logs[1] - logs[0], head.value / scale - base.value / scale))
     noise = np.where(head.noise > 0, head.noise, floors[..., 2])
     factor = point_factors(size, noise, head.level_points)
     enough = (head.level_points >= 2) & (head.level_points * base.count >= _FEWEST)
@@ -214,15 +214,15 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     quiet = (np.abs(head.value - base.value) <= floors[..., 1]) | ((kinds == "timing") & within)
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.where(by_status | (base.value == 0), np.nan, head.value - base.value) / np.abs(base.value)
-    compared = _decides(cohort, base.there | head.there, metric) & base.there & head.there
+    compared = _decides(cohort, base_there | head_there, metric) & base_there & head_there
     first = np.where(compared, cohort.order, len(kinds)).argmin(axis=1)
     timed = np.where(compared & is_timing, cohort.order, len(kinds)).argmin(axis=1)
     rows = np.arange(cohort.ids.size)
-    both_fail = (by_status & ~base.good & ~head.good)[rows, first]
+    both_fail = (by_status & ~base_good & ~head_good)[rows, first]
     shown = np.where(is_timing[rows, timed] & compared[rows, timed] & ~both_fail, timed, first)
     return Pairs(
         compared,
-        np.where(by_status, base.good == head.good, quiet & ~undecided),
+        np.where(by_status, base_good == head_good, quiet & ~undecided),
         change,
         np.where(by_status, np.nan, np.where(is_timing, noise, 0.0)),
         np.where(is_timing, factor, np.nan),
@@ -236,20 +236,6 @@ def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:
     names = [one.name for one in cohort.metrics]
     if metric:
         return np.broadcast_to([name == metric for name in names], present.shape)
-    known: dict[bytes, list[bool]] = {}
-    found = []
-    for row in present:
-        key = row.tobytes()
-        if key not in known:
-            there = set(compress(names, row))
-            known[key] = [role_of(name, there) == "headline" for name in names]
-        found.append(known[key])
-    return np.array(found, bool).reshape(present.shape)
-
-
-def _steps(base: Floats, head: Floats) -> Floats:
-    """Return log ratios of positive values, else the differences relative to the larger magnitude."""
-    scale = np.maximum(np.maximum(np.abs(base), np.abs(head)), np.finfo(float).tiny)
-    positive = (base > 0) & (head > 0)
-    logs = np.log(np.where(positive, head, 1.0)) - np.log(np.where(positive, base, 1.0))
-    return np.where(positive, logs, head / scale - base / scale)
+    sets = {row.tobytes(): set(compress(names, row)) for row in present}
+    headline = {key: [role_of(name, own) == "headline" for name in names] for key, own in sets.items()}
+    return np.array([headline[row.tobytes()] for row in present], bool).reshape(present.shape)

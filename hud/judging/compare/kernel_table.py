@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ _WIDTH = 1000.0  # of the bars, in their own units
 
 _FILE = Path(__file__).with_name("kernel_sums.toml")
 _SUMS: list[dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))["sum"]
+_TONES = {"choice": "draw", "unchanged": "same"}
 _HEADINGS = {cause: heading for one in _SUMS for cause, heading in one["causes"].items()}
 
 
@@ -101,25 +102,27 @@ class KernelTable:
     @classmethod
     def of(cls, attribution: Attribution) -> KernelTable:
         table = cls.sums_of(attribution)
-        base_us = attribution.base.busy_us
-        low, high = _range(attribution)
-        length = (high - low) or 1.0
+        base_us, head_us = attribution.base.busy_us or 0.0, attribution.head.busy_us or 0.0
+        changes_us = (one.change_us for one in attribution.changes)
+        totals = [*accumulate(changes_us, initial=base_us), head_us]  # on the way from before to after
+        margin = 0.06 * (max(totals) - min(totals)) or 0.01 * max(totals)
+        low, length = min(totals) - margin, (max(totals) - min(totals) + 2 * margin) or 1.0
 
         def at(us: float) -> float:
             return _WIDTH * (us - low) / length
 
-        running = base_us or 0.0
+        running = base_us
         for (cause, _group), found in groupby(attribution.changes, key=lambda one: (one.cause, one.group)):
             changes = list(found)
             rows: list[KernelBar] = []
             whole_us = sum(one.change_us for one in changes)
             whole_share = attribution.share(whole_us)
-            for together, of_row in _folded(changes, base_us or 0.0, whole_share or 0.0):
+            for together, of_row in _folded(changes, base_us, whole_share or 0.0):
                 change_us = sum(one.change_us for one in of_row)
                 start, end = sorted((running, running + change_us))
                 one = None if together else of_row[0]
                 name = together or _plain_name(of_row[0].kernel.name)
-                tone = _tone(of_row[0], change_us)
+                tone = _TONES.get(cause) or ("slower" if change_us > 0 else "faster")
                 width = max(at(end) - at(start), 2.0)
                 folded, share = 0 if one else len(of_row), attribution.share(change_us)
                 rows.append(KernelBar(name, change_us, tone, at(start), width, folded, one, share))
@@ -129,7 +132,7 @@ class KernelTable:
                 title = _fusion(*attribution.groups[changes[0].group])
                 meaning = "same operators: " + _operators(changes)
             table.groups.append(CauseGroup(cause, title, meaning, whole_us, whole_share, rows))
-        table.before, table.after = at(base_us or 0.0), at(attribution.head.busy_us or 0.0)
+        table.before, table.after = at(base_us), at(head_us)
         table.ticks = [(at(value), value) for value in (low + length * share for share in (0.25, 0.5, 0.75))]
         return table
 
@@ -219,17 +222,6 @@ def _settings(config: str) -> dict[str, str]:
     return dict(part.partition("=")[::2] for part in config.split())
 
 
-def _range(found: Attribution) -> tuple[float, float]:
-    """Return the lowest and highest total on the way from before to after, with a margin."""
-    totals = [found.base.busy_us or 0.0]
-    for one in found.changes:
-        totals.append(totals[-1] + one.change_us)
-    totals.append(found.head.busy_us or 0.0)
-    low, high = min(totals), max(totals)
-    air = 0.06 * (high - low) or 0.01 * high
-    return low - air, high + air
-
-
 def _folded(changes: Sequence[Change], busy_us: float, share: float) -> Iterable[tuple[str, list[Change]]]:
     """Yield the rows of a group: the large ones alone, without a name, and the others together. `share` is
     the group's part of the change."""
@@ -262,23 +254,11 @@ def _plain_name(name: str) -> str:
     return rest.strip("_") if fused and prefix.startswith("triton_") else name
 
 
-def _tone(change: Change, change_us: float) -> str:
-    if change.cause == "choice":
-        return "draw"
-    if change.cause == "unchanged":
-        return "same"
-    return "slower" if change_us > 0 else "faster"
-
-
 def _fusion(before: int, after: int) -> str:
-    def kernels(count: int) -> str:
-        return f"{count} kernel{'' if count == 1 else 's'}"
-
+    kernels = f"{before} kernel{'' if before == 1 else 's'}"
     if before < after:
-        return f"Fusion lost: {kernels(before)} became {after}"
-    if before > after:
-        return f"Fused: {kernels(before)} became {after}"
-    return f"{kernels(before).capitalize()} replaced"
+        return f"Fusion lost: {kernels} became {after}"
+    return f"Fused: {kernels} became {after}" if before > after else f"{kernels} replaced"
 
 
 def _operators(changes: Sequence[Change]) -> str:

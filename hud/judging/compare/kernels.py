@@ -7,6 +7,8 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
+from django.db.models import Q
+
 from hud.judging.attribution import (
     Attribution,
     Change,
@@ -19,12 +21,12 @@ from hud.judging.attribution import (
 )
 from hud.judging.compare.diff import Diff, Line, compare, whole
 from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
-from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
+from hud.models import Compilation, Environment, Experiment, Point, SidePoint, Stream
 from hud.models import Kernel as KernelRow
 from hud.points.facts import changes
 from hud.points.kernels import code_of
 from hud.points.sides import BadSide, Side, parse
-from hud.sql import attach, by_id, fetch_tuples
+from hud.sql import by_id
 from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
 
@@ -231,7 +233,6 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     compilations; `slot` is the kernel whose code to show."""
     before, after = points = [_point(base, stream, "base"), _point(head, stream, "head")]
     rows = [row for point in points for row in point.rows]
-    attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
     kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
     experiments = by_id(Experiment, [row.experiment_id for row in rows])
     for point in points:
@@ -263,7 +264,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     ]
     page.counts = sorted(counts, key=lambda one: one.base == one.head)
     if with_code:
-        page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
+        page.offered = offered({before.experiment, after.experiment}, stream)
         numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
         for point in points:
             point.numbers = numbers.get((point.run.pk, point.experiment.pk), [])
@@ -281,43 +282,26 @@ def _point(text: str, stream: Stream, name: Literal["base", "head"]) -> KernelPo
 
 
 def _add_values(points: Sequence[KernelPoint]) -> dict[str, str]:
-    """Give each point its times and all exact counts, and return the titles of these metrics: 1 statement.
+    """Give each point its times and all exact counts, and return the titles of these metrics: 2 statements.
     Call time is the mean of its compilations, since it is compared with the mean of the kernels' times; all
     else is the point's value."""
-    rows = fetch_tuples(
-        """
-        SELECT p.run_id, s.experiment_id, p.environment_id, p.side, t.name, t.title, p.value, p."values"
-        FROM hud_series s
-        JOIN hud_metric t ON t.id = s.metric_id AND (t.name = ANY(%(times)s) OR t.kind = 'deterministic')
-        CROSS JOIN LATERAL (
-            SELECT run_id, environment_id, 0 AS side, value, "values" FROM hud_point
-            WHERE series_id = s.id AND run_id = ANY(%(runs)s::int[])
-            UNION ALL
-            SELECT run_id, environment_id, side, value, "values" FROM hud_sidepoint
-            WHERE series_id = s.id AND run_id = ANY(%(runs)s::int[])
-        ) p
-        WHERE s.experiment_id = ANY(%(experiments)s)
-        """,
-        {
-            "times": [CALL_TIME, COMPILE_TIME],
-            "runs": [point.run.pk for point in points],
-            "experiments": [point.experiment.pk for point in points],
-        },
-    )
+    titles = {}
+    is_shown = Q(series__metric__name__in=[CALL_TIME, COMPILE_TIME]) | Q(series__metric__kind="deterministic")
     for point in points:
         first, number = point.rows[0], point.side.compilation
-        own = first.run_id, first.experiment_id, first.environment_id, first.side
-        for *key, metric, _title, value, values in rows:
-            if tuple(key) != own:
-                continue
-            numbers = [value]
+        place = {"run": first.run_id, "environment": first.environment_id}
+        of_side = SidePoint.objects.filter(side=first.side) if first.run.is_ab else Point.objects.all()
+        measured = of_side.filter(is_shown, series__experiment=first.experiment_id, **place)
+        names = ("series__metric__name", "series__metric__title", "value", "values")
+        for metric, title, value, values in measured.values_list(*names):
+            titles[metric], numbers = title, [value]
             if values is not None and number is not None:
                 numbers = values[number : number + 1]
             elif values is not None and metric == CALL_TIME:
                 numbers = values
             if known := [one for one in numbers if one is not None]:
                 point.values[metric] = fmean(known)
-    return {row[4]: row[5] for row in rows}
+    return titles
 
 
 def _codes(found: Sequence[Change], slot: str) -> list[Code]:

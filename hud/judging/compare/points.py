@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,14 +27,22 @@ _FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts i
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
 _MOST = 3  # values of a fact to show
 
-# The fields of `Points`. A side of an A/B run was not judged: its noise is that of the series' newest point.
-_COLUMNS = (
-    *("experiment_id", "metric_id", "series_id", "run_id", "environment_id"),
-    *("coalesce(value, 'NaN')", "status"),
-    """CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
+_COLUMNS = {  # of `Points`
+    "experiment": "experiment_id",
+    "metric": "metric_id",
+    "series": "series_id",
+    "run": "run_id",
+    "environment": "environment_id",
+    "value": "coalesce(value, 'NaN')",
+    "status": "status",
+    # compilations that gave a value
+    "count": """CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
         ELSE cardinality(array_remove("values", NULL)) END""",
-    *("coalesce(noise, 'NaN')", "coalesce(level_points, 0)", "(quality IS NOT NULL)::int"),
-)
+    "noise": "coalesce(noise, 'NaN')",
+    "level_points": "coalesce(level_points, 0)",  # over how many the noise is known
+    "undecided": "(quality IS NOT NULL)::int",  # the value may not decide
+}
+_KINDS = [(name, {"value": "f8", "noise": "f8", "undecided": "?"}.get(name, "i8")) for name in _COLUMNS]
 _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
     p."values", noise, level_points, p.quality"""
 _RAN = "metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))"
@@ -45,6 +53,7 @@ _ALL_OF_RUNS = f"(SELECT {_IN_RUNS}) point"  # at two thirds of what the newest 
 _OF_RUNS = f"""(
     SELECT DISTINCT ON (p.series_id) {_IN_RUNS} ORDER BY p.series_id, {_NEWEST_FIRST}) point
 """
+# A side of an A/B run was not judged: its noise is that of the series' newest point.
 _OF_AB_SIDE = f"""(
     SELECT {_OF_SERIES} FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
     LEFT JOIN LATERAL (
@@ -97,22 +106,12 @@ class ComparedPoint:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a side that ran, one element each. A missing value or noise is NaN; `count` is the number
-    of compilations that gave a value, `level_points` over how many points the noise is known. In a cohort
-    these are tables, a row for each experiment and a column for each metric; ids are 0 without a point."""
+    """The points of a side that ran, one element each of `table`, which has `_COLUMNS`. A missing value or
+    noise is NaN. In a cohort it has a row for each experiment and a column for each metric; ids are 0 without
+    a point."""
 
     side: ComparedSide = field(repr=False)
-    experiment: Ints
-    metric: Ints
-    series: Ints
-    run: Ints
-    environment: Ints
-    value: Floats
-    status: Ints
-    count: Ints
-    noise: Floats
-    level_points: Ints
-    undecided: Ints  # 1 where the value may not decide
+    table: np.recarray[Any, Any]
 
     @classmethod
     def read(cls, side: ComparedSide, metrics: Collection[int]) -> Points:
@@ -131,37 +130,35 @@ class Points:
             "start": side.start,
             "stream": side.newest.stream_id,
         }
-        points = cls(side, *fetch_columns(_COLUMNS, statement, params))
-        if statement is _ALL_OF_RUNS and np.unique(points.series).size < points.series.size:
-            return cls(side, *fetch_columns(_COLUMNS, _OF_RUNS, params))
-        return points
+        columns = fetch_columns([*_COLUMNS.values()], statement, params)
+        if statement is _ALL_OF_RUNS and np.unique(columns[2]).size < columns[2].size:
+            columns = fetch_columns([*_COLUMNS.values()], _OF_RUNS, params)
+        return cls(side, np.rec.fromarrays(columns, dtype=_KINDS))
 
     def tabled(self, experiments: Ints, metrics: Sequence[Metric]) -> Points:
-        """Return the tables of these experiments, whose ids are sorted, and of these metrics."""
-        chosen = np.isin(self.experiment, experiments)
+        """Return the table of these experiments, in their order, and of these metrics."""
+        chosen = self.table[np.isin(self.table.experiment, experiments)]
         column_of = {metric.pk: column for column, metric in enumerate(metrics)}
-        columns = np.array([column_of[pk] for pk in self.metric[chosen].tolist()], int)
-        at = np.searchsorted(experiments, self.experiment[chosen]), columns
-        tables = []
-        for name in [one.name for one in fields(self)[1:]]:
-            table = np.full((experiments.size, len(metrics)), np.nan if name in {"value", "noise"} else 0)
-            table[at] = getattr(self, name)[chosen]
-            tables.append(table)
-        return Points(self.side, *tables)
+        columns = np.array([column_of[pk] for pk in chosen["metric"].tolist()], int)
+        order = np.argsort(experiments)
+        table = np.zeros((experiments.size, len(metrics)), _KINDS).view(np.recarray)
+        table.value = table.noise = np.nan
+        table[order[np.searchsorted(experiments, chosen["experiment"], sorter=order)], columns] = chosen
+        return Points(self.side, table)
 
     @cached_property
     def deciding(self) -> Floats:
         """Return the values that may decide, NaN for others."""
-        return np.where(self.undecided > 0, np.nan, self.value)
+        return np.where(self.table.undecided, np.nan, self.table.value)
 
     @cached_property
     def there(self) -> Bools:
-        return self.run > 0
+        return np.asarray(self.table.run > 0)
 
     @cached_property
     def good(self) -> Bools:
         """Return which points have the status ok; without a point it is true."""
-        return np.asarray(self.status == 0)
+        return np.asarray(self.table.status == 0)
 
     @cached_property
     def has(self) -> Bools:
@@ -174,22 +171,20 @@ class Points:
 
     def points(self, rows: Ints, columns: Ints) -> list[ComparedPoint]:
         """Return some of the points of a table."""
+        ids = ("series", "run", "environment")
         series, run, environment, value, status, count = (
-            table[rows, columns].tolist()
-            for table in (self.series, self.run, self.environment, self.value, self.status, self.count)
+            self.table[name][rows, columns].tolist() for name in (*ids, "value", "status", "count")
         )
         values = [None if math.isnan(one) else one for one in value]
-        statuses = [STATUS_NAMES[one] for one in status]
-        ab_sides = [self.side.ab_side] * len(run)
+        statuses, ab_sides = [STATUS_NAMES[one] for one in status], [self.side.ab_side] * len(run)
         return list(map(ComparedPoint, series, run, environment, values, statuses, count, ab_sides))
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """The experiments of all sides, by number from 0 on."""
+    """The experiments of all sides, by number from 0 on, in the order of suite, case and knobs."""
 
     ids: Ints
-    names: Ints  # place of each in the order of suite, case and knobs
     members: list[tuple[GroupKey, Ints]]  # the experiments of each group, in the order of its key
     suites: list[str]  # also those that the filter leaves out
     metrics: list[Metric]
@@ -204,47 +199,41 @@ class Cohort:
     def read(cls, sides: Sequence[Points], stored: Iterable[Metric], subject: Mapping[str, str]) -> Cohort:
         """Return the experiments of these points; `subject` names their suite, mode, dtype and arch, '' for
         any: 2 statements, 1 more where an operator has thresholds."""
-        rows = fetch_tuples(
+        measured = np.unique(np.concatenate([points.table.experiment for points in sides]))
+        groups = fetch_tuples(
             """
             SELECT suite, backend, mode, dtype, coalesce(nullif(arch, ''), device), array_agg(id),
                 array_agg(place::int)
             FROM (
                 SELECT *, row_number() OVER (
                     ORDER BY suite COLLATE "C", "case" COLLATE "C", knobs::text COLLATE "C", id) place
-                FROM hud_experiment WHERE id = ANY(%(ids)s::int[])) one
-            WHERE %(mode)s::text IN ('', mode) AND %(dtype)s::text IN ('', dtype)
-                AND %(arch)s::text IN ('', coalesce(nullif(arch, ''), device))
+                FROM hud_experiment WHERE id = ANY(%(ids)s::int[])
+                    AND %(mode)s::text IN ('', mode) AND %(dtype)s::text IN ('', dtype)
+                    AND %(arch)s::text IN ('', coalesce(nullif(arch, ''), device))) one
             GROUP BY 1, 2, 3, 4, 5
             """,
-            {
-                **subject,
-                "ids": int_array(np.unique(np.concatenate([points.experiment for points in sides])).tolist()),
-            },
+            {**subject, "ids": int_array(measured.tolist())},
         )
-        chosen = sorted(row for row in rows if subject["suite"] in ("", row[0]))
-        ids = np.sort(np.array([pk for row in chosen for pk in row[5]], np.int64))
+        chosen = sorted(group for group in groups if subject["suite"] in ("", group[0]))
+        count, first = (
+            sum(len(group[5]) for group in chosen),
+            min((min(group[6]) for group in chosen), default=0),
+        )
         metrics = sorted(stored, key=lambda one: one.name) or [Metric()]  # a table has a column
-        names, order = np.zeros(ids.size, np.int64), np.zeros((ids.size, len(metrics)), np.int64)
+        ids, order = np.zeros(count, np.int64), np.zeros((count, len(metrics)), np.int64)
         members = []
-        in_suite: dict[str, Ints] = {}  # the place of each metric
         for *identity, pks, places in chosen:
-            key, own = GroupKey(*identity), np.searchsorted(ids, pks)
-            if key.suite not in in_suite:
-                by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key.suite, metrics[at]))
-                in_suite[key.suite] = np.argsort(by_place)
-            names[own], order[own] = places, in_suite[key.suite]
+            key, own = GroupKey(*identity), np.array(places) - first
+            by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key.suite, metrics[at]))
+            ids[own], order[own] = pks, np.argsort(by_place)
             members.append((key, np.sort(own)))
-        suites = sorted({row[0] for row in rows})
+        thresholds = Thresholds.read()
+        rules = [[default_rule(metric) for metric in metrics]]
+        if {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
+            found = Experiment.objects.in_bulk(ids.tolist())
+            rules = [[thresholds.of(found[pk], metric).rule for metric in metrics] for pk in ids.tolist()]
         tables = [points.tabled(ids, metrics) for points in sides]
-        return cls(ids, names, members, suites, metrics, order, tables, _rules(ids.tolist(), metrics))
-
-
-def _rules(experiments: Sequence[int], metrics: Sequence[Metric]) -> list[list[Rule]]:
-    thresholds = Thresholds.read()
-    if not {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
-        return [[default_rule(metric) for metric in metrics]]
-    found = Experiment.objects.in_bulk(experiments)
-    return [[thresholds.of(found[pk], metric).rule for metric in metrics] for pk in experiments]
+        return cls(ids, members, sorted({group[0] for group in groups}), metrics, order, tables, rules)
 
 
 def add_details(points: Iterable[ComparedPoint]) -> None:
@@ -305,8 +294,8 @@ class Places:
     def read(cls, sides: Sequence[Points]) -> Places:
         """Return the places of these points: 2 statements, 1 where the sides are single runs."""
         newest = {points.side.newest.pk: points.side.newest for points in sides}
-        environments = {pk for points in sides for pk in np.unique(points.environment).tolist()}
-        ran = {pk for points in sides for pk in np.unique(points.run).tolist()}
+        environments = {pk for points in sides for pk in np.unique(points.table.environment).tolist()}
+        ran = {pk for points in sides for pk in np.unique(points.table.run).tolist()}
         return cls(by_id(Environment, environments), {**newest, **by_id(Run, ran - newest.keys())})
 
     def of(self, environment_id: int, run_id: int) -> PointPlace:
@@ -319,17 +308,14 @@ class Places:
 
     def elsewhere(self, base: Points, head: Points) -> Bools:
         """Return which experiments have a metric whose two points were measured at different places."""
-        both, numbers = base.there & head.there, dict[PointPlace, int]()
-        of_base, of_head = (self._numbered(table, both, numbers) for table in (base, head))
-        found = np.zeros(len(both), bool)
-        found[np.nonzero(both)[0][of_base != of_head]] = True
+        both, numbers = np.nonzero(base.there & head.there), dict[PointPlace, int]()
+        keys = [points.table.environment[both] << 32 | points.table.run[both] for points in (base, head)]
+        measured, which = np.unique(keys, return_inverse=True)
+        places = [self.of(key >> 32, key & (2**32 - 1)) for key in measured.tolist()]
+        of_base, of_head = np.array([numbers.setdefault(one, len(numbers)) for one in places], int)[which]
+        found = np.zeros(len(base.there), bool)
+        found[both[0][of_base != of_head]] = True
         return found
-
-    def _numbered(self, table: Points, chosen: Bools, numbers: dict[PointPlace, int]) -> Ints:
-        """Return a number for the place of each of these points."""
-        keys, which = np.unique(table.environment[chosen] << 32 | table.run[chosen], return_inverse=True)
-        places = [self.of(key >> 32, key & (2**32 - 1)) for key in keys.tolist()]
-        return np.array([numbers.setdefault(one, len(numbers)) for one in places], int)[which]
 
 
 @dataclass(frozen=True)
@@ -354,7 +340,9 @@ class Fact:
     @property
     def words(self) -> list[str]:
         """Return the values of each side as text."""
-        return [_words(values) for values in self.values]
+        sides = [[value[:60] for value in values] for values in self.values]
+        more = [f" and {len(values) - _MOST} more" if len(values) > _MOST else "" for values in sides]
+        return [", ".join(side[:_MOST]) + rest or "not known" for side, rest in zip(sides, more, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         base, *heads = map(list, self.values)
@@ -365,16 +353,11 @@ def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
     """Return every fact of the points of each side, those of the runs first."""
     found: dict[str, list[set[str]]] = {}
     for at, points in enumerate(sides):
-        runs = [places.runs[pk] for pk in np.unique(points.run).tolist()]
+        runs = [places.runs[pk] for pk in np.unique(points.table.run).tolist()]
         facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
-        facts += [flat(places.environments[pk].facts) for pk in np.unique(points.environment).tolist()]
+        facts += [flat(places.environments[pk].facts) for pk in np.unique(points.table.environment).tolist()]
         for name, value in (item for one in facts for item in one.items()):
             if name != "date" and value not in (None, "", 0, {}):
                 found.setdefault(name, [set() for _side in sides])[at].add(str(value))
     names = [*(name for name in _FIRST if name in found), *sorted(found.keys() - _FIRST)]
     return [Fact(name, tuple(tuple(sorted(values)) for values in found[name])) for name in names]
-
-
-def _words(values: Sequence[str]) -> str:
-    shown = ", ".join(value[:60] for value in values[:_MOST])
-    return shown + (f" and {len(values) - _MOST} more" if len(values) > _MOST else "") or "not known"

@@ -1,33 +1,35 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 from typing import Any
 
-import orjson
+import numpy as np
+from django.db.models import Max
 
 from hud.judging.compare import groups as groups_of
-from hud.judging.compare import rows as rows_of
+from hud.judging.compare import judged
 from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
-from hud.judging.compare.judged import COLUMNS, known_failures
-from hud.judging.compare.points import Cohort, Fact, Places, Points, differences
-from hud.judging.compare.rows import ComparedRow, add_regressions
+from hud.judging.compare.points import Cohort, ComparedPoint, Fact, Places, Points, add_details, differences
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
-from hud.judging.regressions.counts import Counts as Waiting
-from hud.judging.regressions.counts import Scope, count
-from hud.models import Experiment, Metric, Stream
+from hud.judging.regressions.read import Counts as Waiting
+from hud.judging.regressions.read import Scope, count
+from hud.judging.regressions.states import ACTIVE
+from hud.models import Compilation, Experiment, Metric, Regression, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
-from hud.sql import fetch_models, fetch_tuples, int_array
+from hud.runs.places import Builds, Rerun
+from hud.sql import Bools, by_id, fetch_models, int_array
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
+_BREAKS = "graph_breaks"
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
-HEADER = (*IDENTITY.names, "side", "stream", *COLUMNS.names)
+HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,88 @@ class Candidate:
         aggregates = [group.to_json() for group in self.groups]
         totals = {"totals": self.totals.to_json(), "aggregates": aggregates}
         return {**SIDE.row(self.side), **self.counts_json(), **totals}
+
+
+@dataclass(slots=True)
+class ComparedRow:
+    """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
+    lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
+    `add_regressions` and `complete` add the rest."""
+
+    pk: int
+    cells: list[judged.JudgedCell | None]
+    best: judged.JudgedCell | None = None
+    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
+    alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
+    facts: str = ""
+    with_arch: bool = False  # rows of several arches are shown
+    regression: Regression | None = None
+    experiment: Experiment = field(init=False)
+    stream: str = ""  # of the candidate, for links
+    code: tuple[str, str] | None = None  # sides of the page that compares kernels
+    rerun: Rerun | None = None  # of what moved, in pairs where a host can
+
+    @property
+    def about(self) -> str:
+        """Return what tells experiments of one title apart."""
+        one = self.experiment
+        mode = "" if one.mode == "inference" else one.mode
+        arch = (one.arch or one.device) if self.with_arch else ""
+        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
+
+    @property
+    def only(self) -> str:
+        return "" if self.alone is None else "head" if self.alone[0] else "base"
+
+    @property
+    def score(self) -> float:
+        return self.best.score if self.best else 0.0
+
+    @property
+    def section(self) -> int:
+        """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
+        if self.best is None or self.best.is_apart:
+            return 3
+        return 0 if self.best.moved else 1 if self.best.undecided else 2
+
+    def choose(self, of_heads: Sequence[Sequence[judged.JudgedCell]]) -> None:
+        """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
+        first."""
+        for place, pairs in enumerate(of_heads):
+            moved, unsure = (
+                sorted((one for one in pairs if getattr(one, kind)), key=lambda one: -one.score)
+                for kind in ("moved", "undecided")
+            )
+            leading = [one for one in pairs[:1] if one.undecided]
+            known = [one for one in pairs if one.reason == judged.KNOWN_FAILURE]
+            self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
+            self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
+        self.choose_best()
+        for one in of_heads[0]:
+            ends = one.base.value, one.head.value  # None where it failed
+            is_further = one.metric.name == _BREAKS and one is not self.best
+            if is_further and ends[0] != ends[1] and None not in ends:
+                self.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
+
+    def choose_best(self) -> None:
+        there = [cell for cell in self.cells if cell]
+        if len(there) > 1:
+            there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
+        self.best = there[0] if there else None
+
+    def to_rows(self, heads: Sequence[ComparedSide], about: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a row for each candidate; `about` identifies the experiment."""
+        state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
+        if self.alone:
+            _side, metric, point = self.alone
+            value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
+            verdict = "not_run" if self.only == "base" else "new"
+            return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
+        return [
+            {**about, "side": side.text, "stream": side.stream, **judged.COLUMNS.row(cell), **state}
+            for side, cell in zip(heads, self.cells, strict=True)
+            if cell
+        ]
 
 
 @dataclass
@@ -131,14 +215,7 @@ class ComparePage:
     def to_rows(self) -> list[dict[str, Any]]:
         rows = self.rows.every
         add_regressions(rows)
-        columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
-        identities = fetch_tuples(  # without making models
-            f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
-            {"ids": int_array(row.pk for row in rows)},
-        )
-        about = {pk: dict(zip(IDENTITY.names, (pk, *parts), strict=True)) for pk, *parts in identities}
-        for one in about.values():
-            one["knobs"] = orjson.loads(one["knobs"])
+        about = {pk: IDENTITY.row(one) for pk, one in by_id(Experiment, [row.pk for row in rows]).items()}
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
@@ -172,8 +249,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
     cohort = Cohort.read(points, metrics, {**filters.subject, "suite": filters.suite})
     places = Places.read(points)
-    known = [known_failures(cohort, place, places) for place in range(1, len(sides))]
-    rows = rows_of.read(cohort, places, filters.metric, known)
+    known = [judged.known_failures(cohort, place, places) for place in range(1, len(sides))]
+    rows = _rows(cohort, places, filters.metric, known)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
     for row in rows:
@@ -188,7 +265,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         cells = [cell for row in rows if (cell := row.cells[place - 1])]
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
-        candidates.append(Candidate(side, verdicts, reasons, groups_of.totals(cohort, place, groups), groups))
+        totals = groups_of.totals(cohort, place, groups, known[place - 1])
+        candidates.append(Candidate(side, verdicts, reasons, totals, groups))
     return ComparePage(
         stream,
         sides[0],
@@ -201,3 +279,107 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         count(Scope(stream, **filters.subject, base=times[0], head=times[1])),
         places,
     )
+
+
+def _rows(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) -> list[ComparedRow]:
+    """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
+    their names: 1 statement, none where nothing moved. `known` tells of each candidate which failures are no
+    news."""
+    sides = range(1, len(cohort.sides))
+    pairs = [judged.screen(cohort, side, metric) for side in sides]
+    cells = zip(
+        *(of_head.cells(cohort, side) for side, of_head in zip(sides, pairs, strict=True)), strict=True
+    )
+    rows = [ComparedRow(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
+    for row in rows:
+        row.choose_best()
+    _judge_moved(rows, cohort, pairs, places, known)
+    _add_alone(rows, cohort, metric)
+    return [row for row in rows if row.best or row.alone]
+
+
+def _judge_moved(
+    rows: Sequence[ComparedRow],
+    cohort: Cohort,
+    pairs: Sequence[judged.Pairs],
+    places: Places,
+    known: Sequence[Bools],
+) -> None:
+    """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
+    moved: dict[int, list[list[judged.JudgedCell]]] = {}
+    found = []
+    for side, of_head in enumerate(pairs, start=1):
+        at = np.nonzero(of_head.compared & ~of_head.quiet)
+        order = np.lexsort((cohort.order[at], at[1] != of_head.shown[at[0]], at[0]))
+        lines, columns = (axis[order] for axis in at)
+        ends = (cohort.sides[end].points(lines, columns) for end in (0, side))
+        found += [(side, *one) for one in zip(lines.tolist(), columns.tolist(), *ends, strict=True)]
+    add_details(point for *_at, base, head in found for point in (base, head))
+    for side, line, column, base, head in found:
+        of_head = pairs[side - 1]
+        if line not in moved:
+            moved[line] = [
+                [cell] if cell and one.quiet[line, one.shown[line]] else []
+                for one, cell in zip(pairs, rows[line].cells, strict=True)
+            ]
+        noise = float(of_head.noise[line, column])
+        points = int(cohort.sides[side].table.level_points[line, column])
+        measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
+        metric, rule = cohort.metrics[column], cohort.rule(line, column)
+        cell = judged.judge(metric, rule, (base, head), measured, noise=noise, points=points)
+        if cell.verdict == "failed" and known[side - 1][line]:
+            cell.reason = judged.KNOWN_FAILURE
+        moved[line][side - 1].append(cell)
+    for line, of_heads in moved.items():
+        rows[line].choose(of_heads)
+
+
+def _add_alone(rows: Sequence[ComparedRow], cohort: Cohort, metric: str) -> None:
+    """Add the main metric of what is not on both sides."""
+    lines = np.array([line for line, row in enumerate(rows) if row.best is None], int)
+    chosen, none = [metric in ("", one.name) for one in cohort.metrics], len(cohort.metrics)
+    orders = [np.where(side.there[lines] & chosen, cohort.order[lines], none) for side in cohort.sides]
+    first = np.hstack(orders).argmin(axis=1)
+    for side, (points, order) in enumerate(zip(cohort.sides, orders, strict=True)):
+        own = np.flatnonzero((first // none == side) & (order < none).any(axis=1))
+        columns = first[own] % none
+        found = points.points(lines[own], columns)
+        for line, column, point in zip(lines[own].tolist(), columns.tolist(), found, strict=True):
+            rows[line].alone = side, cohort.metrics[column], point
+
+
+def add_regressions(rows: Sequence[ComparedRow]) -> None:
+    """Add the regression of each row that moved, and the reasons of what has no value or failed: 2
+    statements."""
+    moved = {row.best.head.series_id: row for row in rows if row.best and row.best.changed}
+    active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY id"
+    for one in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
+        moved[one.series_id].regression = one
+    alone = [row.alone[2] for row in rows if row.alone]
+    add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
+
+
+def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
+    """Add what a page shows beside: experiments, kernels, and how to compare both sides' versions of torch
+    again: 5 statements, 3 where nothing moved."""
+    add_regressions(rows)
+    experiments = by_id(Experiment, [row.pk for row in rows])
+    for row in rows:
+        row.experiment, row.stream = experiments[row.pk], stream
+    changed = [(row, row.best) for row in rows if row.best and row.best.changed]
+    if not changed:
+        return
+    runs = {point.run_id for _row, best in changed for point in (best.base, best.head)}
+    known = Compilation.objects.filter(run__in=runs, experiment__in=[row.pk for row, _best in changed])
+    counted = known.values_list("run", "experiment").annotate(count=Max("kernels__len"))
+    builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
+    for row, best in changed:
+        environments = (places.environments[point.environment_id] for point in (best.base, best.head))
+        base, head = ((one.torch, one.torch_git) for one in environments)
+        row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
+        sides = [f"run:{point.run_id}/experiment:{row.pk}" for point in (best.base, best.head)]
+        before, after = (kernels.get((point.run_id, row.pk)) for point in (best.base, best.head))
+        if before is not None and after is not None:
+            row.code = sides[0], sides[1]
+            if before != after and not row.facts:
+                row.facts = f"{after} kernels, was {before}"

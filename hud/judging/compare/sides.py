@@ -5,19 +5,21 @@
 night runs all of them. Those of `latest:` end with the night that the overview shows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Coalesce
 
-from hud.models import TERMINAL, Compilation, Environment, Experiment, Run, Stream
+from hud.models import TERMINAL, Compilation, Experiment, Run, Stream
 from hud.points import nights, sides
 from hud.points.sides import BadSide, runs_of
 from hud.points.streams import night_of
 from hud.runs.branches import branch_or_default
-from hud.sql import fetch, fetch_models
+from hud.sql import fetch_models
 from hud.tables.table import Column, DataTable
 
 MOST_SIDES = 4
@@ -133,24 +135,10 @@ def compilations_of(
     newest: int | None = int(side.name) if side.kind == "run" else None
     if newest is None:
         newest = compilations.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
-    rows = fetch_models(
-        Compilation,
-        """JOIN hud_run run ON run.id = one.run_id
-        JOIN hud_environment environment ON environment.id = one.environment_id
-        WHERE one.run_id = %(run)s AND one.draw IS NULL
-            AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
-        ORDER BY one.repeat, one.side""",
-        {"run": newest, "experiment": side.experiment},
-        run=Run,
-        environment=Environment,
-    )
-    if not rows:
-        raise BadSide(f"{side}: {_why_none(side, runs)}")
-    others = {row.experiment_id for row in rows}
-    if len(others) > 1:
-        titles = Experiment.objects.in_bulk(others)
-        names = ", ".join(f"{pk} ({titles[pk].title} {titles[pk].backend})" for pk in sorted(others)[:20])
-        raise BadSide(f"{side} has several experiments; add /experiment:ID with one of {names}")
+    in_run = compilations.filter(run=newest).select_related("run", "environment", "binary_list")
+    rows = list(in_run.order_by("repeat", "side"))
+    if len({row.experiment_id for row in rows}) != 1:
+        raise BadSide(f"{side}: {_why_not_one(side, runs.filter(pk=rows[0].run_id) if rows else runs)}")
     if rows[0].run.is_ab:
         side = replace(side, ab=side.ab or default)
     rows = [row for row in rows if side.ab is None or row.side == (side.ab == "head")]
@@ -166,14 +154,16 @@ def compilations_of(
     return replace(side, kind="run", name=str(newest), experiment=rows[0].experiment_id), rows
 
 
-def _why_none(side: sides.Side, runs: QuerySet[Run]) -> str:
-    """Return why a side has no compilation: no such run, no kernels in it, or those of other experiments."""
+def _why_not_one(side: sides.Side, runs: QuerySet[Run]) -> str:
+    """Return why a side is not of one experiment: there is no such run, or it has kernels of others."""
     if not runs.exists():
         return "there is no run with this number" if side.kind == "run" else "the stream has no such run"
     known = Experiment.objects.filter(compilations__run__in=runs).distinct().order_by("pk")[:20]
     names = ", ".join(f"{one.pk} ({one.title} {one.backend})" for one in known)
     if not names:
         return "no kernels are known of it; only compilations that named them can be compared"
+    if side.experiment is None:
+        return f"it has several experiments; add /experiment:ID with one of {names}"
     return f"it has no kernels of experiment {side.experiment}, but of {names}"
 
 
@@ -191,8 +181,7 @@ class OfferedPoint:
     backend: str
     order_time: datetime
     commit: str
-    is_ab: bool
-    numbers: list[int]
+    numbers: list[int]  # of its compilations
 
     @property
     def side(self) -> str:
@@ -204,24 +193,16 @@ class OfferedPoint:
         return f"{self.order_time:%Y-%m-%d}{commit}, run {self.run}"
 
 
-def offered(experiments: set[int], stream: Stream) -> list[OfferedPoint]:
+def offered(experiments: Collection[Experiment], stream: Stream) -> list[OfferedPoint]:
     """Return the newest points of these experiments in a stream, and of other backends of the same case: 1
     statement."""
-    return fetch(
-        OfferedPoint,
-        """
-        SELECT c.run_id run, c.experiment_id experiment, e.backend, c.order_time, r.commit,
-            r.base_interpreter <> '' is_ab, array_agg(coalesce(c.number, c.repeat) ORDER BY c.repeat) numbers
-        FROM hud_compilation c
-        JOIN hud_experiment e ON e.id = c.experiment_id
-        JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
-        WHERE c.experiment_id IN (
-            SELECT other.id FROM hud_experiment own JOIN hud_experiment other USING
-                (suite, "case", knobs, mode, dtype, device, arch, dynamic)
-            WHERE own.id = ANY(%(experiments)s)
-        ) AND c.side = 0 AND c.draw IS NULL
-        GROUP BY c.run_id, c.experiment_id, e.backend, c.order_time, r.commit, is_ab
-        ORDER BY c.order_time DESC, c.run_id DESC, e.backend LIMIT %(limit)s
-        """,
-        {"stream": stream.pk, "experiments": list(experiments), "limit": _MOST_OFFERED},
+    same = Q()
+    for one in experiments:
+        case = {name: getattr(one, name) for name in Experiment.IDENTITY if name != "backend"}
+        same |= Q(**{f"experiment__{name}": value for name, value in case.items()})
+    points = Compilation.objects.filter(same, run__stream=stream, side=0, draw=None).values_list(
+        "run", "experiment", "experiment__backend", "order_time", "run__commit"
     )
+    numbered = points.annotate(numbers=ArrayAgg(Coalesce("number", "repeat"), order_by="repeat"))
+    newest = numbered.order_by("-order_time", "-run", "experiment__backend")[:_MOST_OFFERED]
+    return [OfferedPoint(*point) for point in newest]

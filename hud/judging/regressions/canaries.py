@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
-from django.db.models import Q
+from django.db.models import F, Q
 
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind
-from hud.models import VERDICT_CODES, Regression, Run, Series
+from hud.models import VERDICT_CODES, Point, Regression, Run, Series
 from hud.runs.branches import stored_names
-from hud.sql import fetch
 from runner.schema.metrics import EAGER_TIMES
 from runner.suites import CEILINGS
 
@@ -92,32 +91,27 @@ def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> N
 
 def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
     """Return the canaries that a host measured within a day of this time, each nearest to it: 1 statement."""
-    return fetch(
-        Canary,
-        """
-        SELECT DISTINCT ON (w.id) e."case" || ', ' || k.title AS name, e.suite = %(ceilings)s AS is_ceiling,
-            m.verdict <> %(unchanged)s AS moved, m.change, coalesce(m.noise, 1) AS noise
-        FROM hud_run r JOIN hud_point m ON m.run_id = r.id AND m.value IS NOT NULL AND NOT m.rerun
-        JOIN hud_series w ON w.id = m.series_id
-        JOIN hud_metric k ON k.id = w.metric_id
-        JOIN hud_experiment e ON e.id = w.experiment_id AND e.device = %(device)s
-        JOIN hud_environment n ON n.id = m.environment_id
-        JOIN hud_seriesstate s ON s.series_id = w.id AND s.class_key = n.class_key
-        WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(time)s - %(night)s AND %(time)s + %(night)s
-            AND r.branch = ANY(%(branches)s) AND m.verdict = ANY(%(verdicts)s)
-            AND (e.suite = %(ceilings)s OR k.name = ANY(%(eager)s))
-            AND s.order_time >= m.order_time AND s.points > 1
-        ORDER BY w.id, abs(extract(epoch FROM m.order_time - %(time)s)), m.run_id DESC
-        """,
-        {
-            "ceilings": CEILINGS,
-            "eager": list(EAGER_TIMES),
-            "device": device,
-            "host": host,
-            "branches": stored_names(),
-            "unchanged": VERDICT_CODES["unchanged"],
-            "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
-            "night": _NIGHT,
-            "time": time,
-        },
-    )
+    judged = Point.objects.filter(
+        Q(series__experiment__suite=CEILINGS) | Q(series__metric__name__in=EAGER_TIMES),
+        series__experiment__device=device,
+        series__states__class_key=F("environment__class_key"),
+        series__states__order_time__gte=F("order_time"),
+        series__states__points__gt=1,
+        run__host_name=host,
+        run__order_time__range=(time - _NIGHT, time + _NIGHT),
+        run__branch__in=stored_names(),
+        verdict_code__in=[VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
+        value__isnull=False,
+        rerun=False,
+    ).select_related("series__experiment", "series__metric")
+    nearest_last = sorted(judged, key=lambda point: (-abs(point.order_time - time), point.run_id))
+    return [
+        Canary(
+            f"{one.series.experiment.case}, {one.series.metric.title}",
+            one.series.experiment.suite == CEILINGS,
+            one.verdict != "unchanged",
+            one.change,
+            1.0 if one.noise is None else one.noise,
+        )
+        for one in {point.series_id: point for point in nearest_last}.values()
+    ]

@@ -9,7 +9,7 @@ people wait for. Where no host can do it, the next night decides.
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -143,13 +143,12 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelera
     and must not make it work."""
     if one.first_run is None or one.first_run.upload_id:
         return None
-    environment = _environment(one, one.first_run)
-    uuid = environment.facts.get("gpu_uuid", "") if environment else ""
-    wanted = one.first_run.host_name, one.series.experiment.device
+    used = Environment.objects.filter(point__series=one.series_id, point__run=one.first_run)
+    uuid = (used.values_list("facts", flat=True).first() or {}).get("gpu_uuid", "")
+    place = one.first_run.host_name, one.series.experiment.device
     for item in attached:
         takes_none = item.unavailable_reason or item.host.drained or item.host.paused_until
-        is_same = (item.host.name, item.device) == wanted and (uuid or item.uuid) == item.uuid
-        if is_same and not takes_none:
+        if (item.host.name, item.device) == place and uuid in ("", item.uuid) and not takes_none:
             return item
     return None
 
@@ -171,12 +170,9 @@ def _name(run: Run | None) -> str:
 
 
 def torch_of(one: Regression, run: Run | None) -> tuple[str, str] | None:
-    environment = _environment(one, run) if run else None
-    return (environment.torch, environment.torch_git) if environment else None
-
-
-def _environment(one: Regression, run: Run) -> Environment | None:
-    return Environment.objects.filter(point__series=one.series_id, point__run=run).first()
+    """Return version and commit of the torch with which a run measured the regression's series."""
+    used = Environment.objects.filter(point__series=one.series_id, point__run=run)
+    return used.values_list("torch", "torch_git").first() if run else None
 
 
 def _conclude() -> None:
@@ -195,21 +191,17 @@ def _conclude() -> None:
     )
     runs = list(ended.select_related("request").distinct().order_by("finished", "pk"))
     for one in waiting:
+        done = one.concluded_run
         for run in runs:
             if run.request.experiment_id != one.series.experiment_id or run.created <= one.opened:
                 continue
-            if one.concluded_run and _end(run) <= _end(one.concluded_run):
+            if done and run.finished and done.finished and (run.finished, run.pk) <= (done.finished, done.pk):
                 continue
             Regression.objects.filter(pk=one.pk).update(concluded_run=run)
             try:
                 _apply_pairs(one, run)
             except (ArithmeticError, ValueError):  # one that cannot be judged must not stop all others
                 logger.exception("the pairs of %s are not judged", one)
-
-
-def _end(run: Run) -> tuple[datetime, int]:
-    assert run.finished
-    return run.finished, run.pk
 
 
 def _apply_pairs(one: Regression, run: Run) -> None:

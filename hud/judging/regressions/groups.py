@@ -10,6 +10,7 @@ are the backends on which one case began to fail in the same run.
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Literal, TypeVar
 
@@ -32,29 +33,54 @@ _LONGEST_TITLE = 200
 CERTAIN = 10.0  # a change of this many times the noise could not be more certain
 
 
-@dataclass(frozen=True)
-class Group:
-    why: Literal["experiment", "host", "backend", "case"]
-    members: Sequence[Regression]  # the most telling first
+_Why = Literal["experiment", "host", "backend", "case"]
 
-    def words(self) -> str:
-        """Return what the group has in common, '' for one experiment."""
-        first = self.members[0]
-        experiment = first.series.experiment
+
+@dataclass(frozen=True)
+class CauseLines:
+    """Regressions with one cause, the most telling first; `words` tell it for several experiments."""
+
+    why: _Why
+    lines: list[Regression]
+    words: str = ""
+
+    @property
+    def first(self) -> Regression:
+        return self.lines[0]
+
+    @cached_property
+    def experiments(self) -> int:
+        return len({line.series.experiment_id for line in self.lines})
+
+    @property
+    def ids(self) -> str:
+        """Return the ids of all its regressions, as a box of the selection sends them."""
+        return " ".join(str(line.pk) for line in self.lines)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether only one night shows it so far."""
+        return all(line.points <= 1 for line in self.lines)
+
+
+def _cause_of(why: _Why, lines: list[Regression]) -> CauseLines:
+    """Return the cause with what its regressions have in common in words, '' for one experiment."""
+    first, words = lines[0], ""
+    experiment = first.series.experiment
+    if why == "host" and first.canaries == Canaries.MOVED:
+        words = first.cause
+    elif why == "host":
         host = first.first_run.host_name if first.first_run else ""
-        if self.why == "host" and first.canaries == Canaries.MOVED:
-            return first.cause
-        if self.why == "host":
-            moved_alike = f"Most of what run {first.first_run_id} measured moved alike: look at the host"
-            return f"{moved_alike} {host}" if host else moved_alike
-        if self.why == "backend":
-            cases = len({one.series.experiment_id for one in self.members})
-            where = f"{experiment.suite} on {experiment.backend}"
-            return f"{cases} cases of {where} moved between the same two runs"
-        if self.why == "case":
-            backends = dict.fromkeys(one.series.experiment.backend for one in self.members)
-            return f"{experiment.title} fails on {', '.join(backends)}"
-        return ""
+        run = f"Most of what run {first.first_run_id} measured moved alike"
+        words = f"{run}: look at the host {host}".strip()
+    elif why == "backend":
+        cases = len({one.series.experiment_id for one in lines})
+        where = f"{experiment.suite} on {experiment.backend}"
+        words = f"{cases} cases of {where} moved between the same two runs"
+    elif why == "case":
+        backends = dict.fromkeys(one.series.experiment.backend for one in lines)
+        words = f"{experiment.title} fails on {', '.join(backends)}"
+    return CauseLines(why, lines, words)
 
 
 def score(one: Regression) -> float:
@@ -67,8 +93,8 @@ def score(one: Regression) -> float:
 
 def group(
     regressions: Sequence[Regression], experiments_of_run: Mapping[int, int] | None = None
-) -> list[Group]:
-    """Return the groups of these regressions, which have their experiments, metrics and latest runs, the
+) -> list[CauseLines]:
+    """Return the causes of these regressions, which have their experiments, metrics and latest runs, the
     highest score first. `experiments_of_run` is how many each run measured, by default read: 1 statement."""
     measured = experiments_of_runs(regressions) if experiments_of_run is None else experiments_of_run
     by_experiment: dict[int, list[Regression]] = {}
@@ -79,7 +105,7 @@ def group(
         else:
             by_experiment.setdefault(one.series.experiment_id, []).append(one)
     leading = [rows[0] for rows in by_experiment.values()]
-    found: list[Group] = []
+    found: list[CauseLines] = []
     taken: set[int] = set()
 
     def take(why: Literal["host", "backend", "case"], same: Iterable[list[Regression]], fewest: int) -> None:
@@ -87,15 +113,17 @@ def group(
             free = [one.series.experiment_id for one in alike if one.series.experiment_id not in taken]
             if len(free) >= fewest:
                 taken.update(free)
-                found.append(Group(why, [one for experiment in free for one in by_experiment[experiment]]))
+                found.append(
+                    _cause_of(why, [one for experiment in free for one in by_experiment[experiment]])
+                )
 
     take("host", _same_run(leading, measured), _FEWEST)
     moved = [one for one in leading if one.first_run_id is not None]
     take("backend", by_key(moved, _step), _FEWEST)
     take("case", by_key(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
-    found += [Group("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
-    found.sort(key=lambda group: (-max(map(score, group.members)), [one.pk for one in group.members]))
-    return found + [Group("host", rows) for rows in by_host.values()]
+    found += [CauseLines("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
+    found.sort(key=lambda cause: (-max(map(score, cause.lines)), [one.pk for one in cause.lines]))
+    return found + [_cause_of("host", rows) for rows in by_host.values()]
 
 
 def _same_run(
@@ -187,11 +215,11 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
         )
         everything = list(members.order_by("pk"))
         without = sum(one.cause_row_id is None for one in everything)
-        for found in sorted(group(everything), key=lambda found: len(found.members)):
-            experiment = found.members[0].series.experiment
+        for found in sorted(group(everything), key=lambda found: len(found.lines)):
+            experiment = found.first.series.experiment
             named = ", ".join((experiment.title, experiment.suite, experiment.backend))
-            title = (found.words() or named)[:_LONGEST_TITLE]
-            known = {one.cause_row_id for one in found.members if one.cause_row_id}
+            title = (found.words or named)[:_LONGEST_TITLE]
+            known = {one.cause_row_id for one in found.lines if one.cause_row_id}
             if not known:
                 known.add(Cause.objects.create(stream=stream, night=began, title=title).pk)
             kept, *others = sorted(known)
@@ -199,7 +227,7 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
             Regression.objects.filter(cause_row__in=others).update(cause_row=kept)
             Cause.objects.filter(Q(pk__in=others) | Q(merged_into__in=others)).update(merged_into=kept)
             for one in everything:
-                if one in found.members or one.cause_row_id in others:
+                if one in found.lines or one.cause_row_id in others:
                     one.cause_row_id = kept
-            Regression.objects.filter(pk__in=[one.pk for one in found.members]).update(cause_row=kept)
+            Regression.objects.filter(pk__in=[one.pk for one in found.lines]).update(cause_row=kept)
     return without

@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import F
 
 from hud.judging.change_points import change_points
+from hud.judging.judge import read_points
 from hud.judging.levels import SeriesPoint
-from hud.judging.points import read_points
 from hud.judging.regressions.events import apply, close, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
@@ -51,13 +51,23 @@ def look_back(limit: int = 50) -> int:
     timings = SeriesState.objects.filter(headline=True, series__metric__kind="timing")
     unseen = timings.exclude(seen_run=F("run_id")).order_by("-order_time", "pk")
     states = list(unseen.select_related("series__metric", "series__experiment")[:limit])
-    points, thresholds = _read(states), Thresholds.read()
+    starts = {one: datetime.fromisoformat(one.level["start"]) for one in states if one.level.get("start")}
+    latest_first = sorted(starts.items(), key=lambda item: item[1], reverse=True)  # the earliest counts
+    history = dict(read_points({state.series_id: start for state, start in latest_first}))
+    thresholds = Thresholds.read()
     for state in states:
         with transaction.atomic():
             Series.objects.select_for_update().get(pk=state.series_id)  # the judge takes it first too
             active = Regression.objects.filter(series=state.series_id, class_key=state.class_key)
             known = active.filter(state__in=ACTIVE).select_for_update().first()
-            _look(state, points.get(state.pk, []), known, thresholds)
+            points = [
+                point
+                for point in history.get((state.series_id, state.class_key), [])
+                if state in starts
+                if point.is_baseline and point.values and point.time >= starts[state]
+                if point.card in ("", *state.level.get("cards", ()))
+            ]
+            _look(state, points[-MOST_POINTS:], known, thresholds)
             SeriesState.objects.filter(pk=state.pk, run=state.run_id).update(seen_run=state.run_id)
     return len(states)
 
@@ -165,19 +175,3 @@ def _lasts(known: Regression, values: Sequence[float]) -> bool:
     newest = max(change_points(list(values), min_relative=SMALL_STEP), default=0)
     now = median(list(values[min(newest, max(len(values) - _RECENT, 0)) :]))
     return (now - before) / (after - before) > 1 / 2
-
-
-def _read(states: Sequence[SeriesState]) -> dict[int, list[SeriesPoint]]:
-    """Return the newest points of each state since its level began, oldest first, by its id: 1 statement."""
-    starts = {one: datetime.fromisoformat(one.level["start"]) for one in states if one.level.get("start")}
-    latest_first = sorted(starts.items(), key=lambda item: item[1], reverse=True)
-    points = dict(read_points({state.series_id: start for state, start in latest_first}))
-    return {
-        state.pk: [
-            point
-            for point in points.get((state.series_id, state.class_key), [])
-            if point.is_baseline and point.values and point.time >= start
-            if point.card in ("", *state.level.get("cards", ()))
-        ][-MOST_POINTS:]
-        for state, start in starts.items()
-    }

@@ -1,16 +1,16 @@
-"""Regressions with what pages and API show of them, by causes: the most certain and largest first."""
+"""Regressions with what pages and API show of them, by causes, the most certain and largest first; and how
+many causes and series wait for somebody: the numbers that every page, view and badge shows."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 
-from hud.judging.regressions.counts import JOINS, Scope, cause_key
-from hud.judging.regressions.groups import experiments_of_runs, group, score
-from hud.judging.regressions.states import TOLD
+from hud.judging.regressions.groups import CauseLines, by_key, experiments_of_runs, group, score
+from hud.judging.regressions.states import ACTIVE, TOLD, RegressionState
 from hud.models import Cause, Experiment, Metric, Regression, RegressionEvent, Run, Series, Stream
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable, experiment_of
@@ -33,33 +33,79 @@ CAUSE = DataTable[Cause](
     regressions=lambda cause: sorted(one.pk for one in cause.regressions.all()),
 )
 EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:int|None=run_id")
+# By their keys, as regressions are few: a join of all series takes twice the time.
+_SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series"
+JOINS = f"""{_SERIES}
+    CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
+"""  # noqa: S608 — constants  # nosec B608
+_CONDITIONS = {
+    "stream": "series.stream_id = %(stream)s",
+    "arch": "e.arch = %(arch)s",
+    "mode": "e.mode = %(mode)s",
+    "dtype": "e.dtype = %(dtype)s",
+    "base": "one.since > %(base)s",
+    "head": "one.since <= %(head)s",
+}
 
 
 @dataclass(frozen=True)
-class CauseLines:
-    """Regressions with one cause; `words` tell it for a group of several experiments."""
+class Scope:
+    """The regressions that a page is about: of a stream and a subject, that began after the baseline and not
+    after the candidate; '' and None mean any."""
 
-    why: str
-    lines: list[Regression]
-    words: str = ""
-
-    @property
-    def first(self) -> Regression:
-        return self.lines[0]
-
-    @cached_property
-    def experiments(self) -> int:
-        return len({line.series.experiment_id for line in self.lines})
+    stream: Stream | None
+    arch: str = ""
+    mode: str = ""
+    dtype: str = ""
+    base: datetime | None = None
+    head: datetime | None = None
 
     @property
-    def ids(self) -> str:
-        """Return the ids of all its regressions, as a box of the selection sends them."""
-        return " ".join(str(line.pk) for line in self.lines)
+    def condition(self) -> str:
+        """Return SQL, of a row `one` of hud_regression with `JOINS`."""
+        return " AND ".join(["true", *(_CONDITIONS[name] for name, value in self.params.items() if value)])
 
     @property
-    def is_new(self) -> bool:
-        """Return whether only one night shows it so far."""
-        return all(line.points <= 1 for line in self.lines)
+    def params(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _CONDITIONS}
+        return {**given, "stream": self.stream.pk if self.stream else None}
+
+
+@dataclass(frozen=True)
+class Counts:
+    causes: int = 0
+    series: int = 0
+    suspects: int = 0  # that wait for a second result, not yet for somebody
+    older: int = 0  # causes of what began before the baseline, which are in none of the others
+
+    def to_json(self) -> dict[str, int]:
+        return {"causes": self.causes, "series": self.series}
+
+
+def cause_key(one: Regression) -> int:
+    """Return what regressions of one cause have in common: without a row of `Cause` their experiment."""
+    return one.cause_row_id or -one.series.experiment_id
+
+
+def count(scope: Scope) -> Counts:
+    """Return how many causes and series wait for somebody, as what is muted does not: 1 statement."""
+    joins = JOINS if scope.arch or scope.mode or scope.dtype else _SERIES
+    is_new = _CONDITIONS["base"] if scope.base else "true"
+    ((causes, series, suspects, older),) = fetch_tuples(
+        f"""
+        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
+                FILTER (WHERE one.state <> %(suspect)s AND {is_new}),
+            count(DISTINCT one.series_id) FILTER (WHERE one.state <> %(suspect)s AND {is_new}),
+            count(*) FILTER (WHERE one.state = %(suspect)s AND {is_new}),
+            count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
+                FILTER (WHERE one.state <> %(suspect)s AND NOT {is_new})
+        FROM hud_regression one {joins}
+        WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true)
+            AND {replace(scope, base=None).condition}
+        """,  # noqa: S608 — constants  # nosec B608
+        {**scope.params, "active": list(ACTIVE), "suspect": RegressionState.SUSPECT},
+    )
+    return Counts(causes, series, suspects, older)
 
 
 def rows(
@@ -124,18 +170,12 @@ def add_recent(regressions: Sequence[Regression]) -> None:
 
 def grouped(regressions: Sequence[Regression]) -> list[CauseLines]:
     """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
-    by_cause: dict[int, list[Regression]] = {}
-    for one in regressions:
-        by_cause.setdefault(cause_key(one), []).append(one)
-    measured = experiments_of_runs(regressions)
-    rows = []
-    for members in by_cause.values():
+    measured, rows = experiments_of_runs(regressions), []
+    for members in by_key(regressions, cause_key):
         parts = group(members, measured)
-        own = [one for part in parts for one in part.members]
-        largest = max(parts, key=lambda part: len(part.members))
-        rows.append((max(map(score, members)), CauseLines(largest.why, own, largest.words())))
-    rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.pk))
-    return [row for _score, row in rows]
+        largest = max(parts, key=lambda part: len(part.lines))
+        rows.append(replace(largest, lines=[one for part in parts for one in part.lines]))
+    return sorted(rows, key=lambda row: (row.why == "host", -max(map(score, row.lines)), row.first.pk))
 
 
 def causes(stream: Stream | None, state: str) -> list[dict[str, Any]]:

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max
 
-from hud.judging.levels import Level, SeriesPoint, advance, begin_anew
-from hud.judging.points import read_points
-from hud.judging.regressions import follow
-from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
+from hud.judging.judge import read_points, take_points
+from hud.judging.levels import SeriesPoint
+from hud.judging.regressions.follow import Judged, settled
+from hud.judging.rules.thresholds import Thresholds, metrics_by_class, opens_regressions
 from hud.judging.rules.write import Rule, touched
 from hud.models import Metric, Series, SeriesState, Threshold
 
@@ -72,33 +72,27 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     by_id = {one.pk: one for one in series}
     present = metrics_by_class({one.experiment_id for one in series})
     since = shown.until - timedelta(days=NIGHTS)
-    settled = follow.settled(by_id.keys())
+    ended = settled(by_id.keys())
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
-        one, ends = by_id[series_id], settled.get((series_id, class_key), [])
+        one, ends = by_id[series_id], ended.get((series_id, class_key), [])
         metric = rule if isinstance(rule, Metric) else one.metric
         beside, flags = present.get((one.experiment_id, class_key), ()), []
         for thresholds, of in ((today, one.metric), (then, metric)):
             judging = thresholds.of(one.experiment, of)
             opens = opens_regressions(judging, of, beside)
-            flags.append(_flags(one, points, judging, ends, since) if opens else [])
+            flags.append(_flags(Judged(one, class_key, judging), points, ends, since) if opens else [])
         shown.add(flags[1], len(flags[0]))
     return shown
 
 
 def _flags(
-    series: Series, points: Sequence[SeriesPoint], judging: Judging, ends: Sequence[datetime], since: datetime
+    one: Judged, points: Sequence[SeriesPoint], ends: Sequence[datetime], since: datetime
 ) -> list[Flag]:
     """Return the moves for the worse that began after `since` and would have opened a regression."""
-    level, left = Level(), sorted(ends)
     flags: list[Flag] = []
-    for point in [point for point in points if point.is_baseline]:
-        if left and point.time >= left[0]:
-            left = [end for end in left if end > point.time]
-            begin_anew(level, point)
-            continue
-        verdict = advance(level, point, judging.rule)
-        move = level.move
+    for judged in take_points(one, points, ends, is_first=True):
+        move = one.level.move
         opens = move and move.worse and not move.back and move.is_sure and move.time >= since
         if move and opens and (not flags or flags[-1].at != move.time):
-            flags.append(Flag(series, move.run_id, move.time, verdict.change, move.latest))
+            flags.append(Flag(one.series, move.run_id, move.time, judged["change"], move.latest))
     return flags

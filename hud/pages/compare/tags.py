@@ -12,8 +12,7 @@ from django.utils.text import Truncator
 from hud.judging.compare import text
 from hud.judging.compare.groups import KINDS, CohortGroup, Mean
 from hud.judging.compare.judged import JudgedCell
-from hud.judging.compare.query import Candidate, ComparePage, Sections
-from hud.judging.compare.rows import ComparedRow
+from hud.judging.compare.query import Candidate, ComparedRow, ComparePage, Sections
 from hud.pages import streams
 from hud.pages.sparkline import TONES, change_interval
 from hud.tables.formatting import address, percent, signed_percent, unit

@@ -4,11 +4,12 @@ Their table is drawn here: a template takes longer than the rest of the page.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from html import escape  # of strings only, at a fifth of the cost of Django's
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
-from hud.models import VERDICT_CODES, Experiment, Point, Stream
+from hud.models import VERDICTS, Experiment, Point, Stream
 from hud.pages.backends import SHOWN, SORTS, BackendComparison
 from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
@@ -45,15 +46,17 @@ MARKS: dict[Mark, str] = {
     "unjudged": "new or not judged",
     "not-run": "not run",
 }
-_SUSPECT = 10  # in place of a verdict's code, with the sign of the change
-_MARK_OF: dict[int, Mark] = {
-    VERDICT_CODES["unchanged"]: "same",
-    VERDICT_CODES["regressed"]: "worse-certain",
-    VERDICT_CODES["improved"]: "better-certain",
-    VERDICT_CODES["inconclusive"]: "undecided",
-    -_SUSPECT: "worse",  # of a speedup
-    _SUSPECT: "better",
+_MARK_OF_VERDICT: dict[str, Mark] = {
+    "unchanged": "same",
+    "regressed": "worse-certain",
+    "improved": "better-certain",
+    "inconclusive": "undecided",
 }
+_SUSPECT = len(VERDICTS)  # in place of a verdict's code: of a speedup that rose, one more of one that fell
+_MARK_OF = np.array(
+    [_MARK_OF_VERDICT.get(word, "unjudged") for word in VERDICTS] + ["better", "worse"], object
+)
+_FAILED, _NOT_RUN = math.inf, -math.inf  # in place of a value
 _VERDICTS = {
     "regressed": '<span class="worse strong">▼ regressed</span>',
     "improved": '<span class="better strong">▲ improved</span>',
@@ -166,19 +169,19 @@ def read(page: BackendComparison, block: Block) -> CaseList | None:
     after = results[table.head].get(block, {})
     passed, passed_before = passing(after), passing(before)
     ids = {int(case) for case in (*passed, *passed_before, *entry.passes.missing)}
-    experiments = by_id(Experiment, ids)
-    judged, noise_of = _judged(page.stream, nights, ids, speedup.metric)
-    declared = {point.experiment.pk: point for point in page.declared if point.known_failure}
-    declared |= {point.experiment.pk: point for point in page.declared if point.metric.name == PASSES}
-    cases = []
-    speedups = [side.get(speedup.metric, {}) for side in (before, after)]
+    experiments = by_id(Experiment, sorted(ids))
     by_night = [results[night].get(block, {}) for night in nights]
     timed = [  # and None where the check failed
         values.get(speedup.metric, {})
         | {pk: None for pk, value in values.get(PASSES, {}).items() if value is None}
         for values in by_night
     ]
-    for pk, experiment in experiments.items():
+    marks, noise_of = _judged(page.stream, nights, list(experiments), speedup.metric, timed)
+    declared = {point.experiment.pk: point for point in page.declared if point.known_failure}
+    declared |= {point.experiment.pk: point for point in page.declared if point.metric.name == PASSES}
+    cases = []
+    speedups = [side.get(speedup.metric, {}) for side in (before, after)]
+    for (pk, experiment), own_marks in zip(experiments.items(), marks, strict=True):
         ok = passed.get(str(pk))
         base, head, compile_base, compile_head = (
             shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)
@@ -187,8 +190,7 @@ def read(page: BackendComparison, block: Block) -> CaseList | None:
         noise = noise_of.get(pk)
         case = Case(experiment, base, head, compile_base, compile_head, status, noise, declared.get(pk))
         case.undecided = any(math.isnan(side.get(pk) or 0.0) for side in speedups)
-        nightly = ((pk, place, values.get(pk, False)) for place, values in enumerate(timed))
-        case.marks = [_mark(judged.get(one), one[2]) for one in nightly]
+        case.marks = own_marks
         cases.append(case)
     compared = [case for case in cases if case.factor is not None]
     stand = discoveries(
@@ -220,17 +222,21 @@ def shown(values: Values, metric: str, experiment: int) -> float | None:
 
 
 def _judged(
-    stream: Stream, nights: Sequence[Night], experiments: Iterable[int], metric: str
-) -> tuple[dict[tuple[int, int, float | None], int], dict[int, float]]:
-    """Return the verdicts of points by experiment, the place of the night and value, and the noise of each
-    experiment's newest judged point: 1 statement."""
+    stream: Stream,
+    nights: Sequence[Night],
+    experiments: Sequence[int],
+    metric: str,
+    values_of: Sequence[Mapping[int, float | None]],
+) -> tuple[list[list[Mark]], dict[int, float]]:
+    """Return what to show of each night of each experiment, and the noise of its newest judged point: 1
+    statement. Of `values_of`, by night, None is one that failed, and NaN one that may not decide."""
     if not nights:
-        return {}, {}
+        return [[] for _ in experiments], {}
     ids, runs, values, verdicts, noise = fetch_columns(
         ("experiment_id", "run_id", "value", "verdict", "noise"),
         """(
             SELECT s.experiment_id, p.run_id, p.value, coalesce(p.noise, 'NaN') AS noise,
-                coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int * sign(p.change)::int END,
+                coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int + (p.change < 0)::int END,
                     p.verdict, 0) AS verdict
             FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
             JOIN hud_point p ON p.series_id = s.id AND p.order_time BETWEEN %(since)s AND %(until)s
@@ -246,23 +252,26 @@ def _judged(
             "until": nights[-1].time,
         },
     )
+    shown_values = np.array(
+        [
+            [_FAILED if value is None else value for value in map(values.get, experiments, repeat(_NOT_RUN))]
+            for values in values_of
+        ]
+    ).T
+    marks = np.full(shown_values.shape, "unjudged", object)
+    marks[np.isnan(shown_values)] = "undecided"
+    marks[shown_values == _FAILED] = "failed"
+    marks[shown_values == _NOT_RUN] = "not-run"
+    row_of = {pk: row for row, pk in enumerate(experiments)}
     place_of = {run: place for place, night in enumerate(nights) for run in night.runs}
-    places = [place_of.get(run, -1) for run in runs.tolist()]  # -1: of no night, as a rerun
-    keys = zip(ids.tolist(), places, values.tolist(), strict=True)
+    rows = np.array([row_of[pk] for pk in ids.tolist()], int)
+    places = np.array([place_of.get(run, -1) for run in runs.tolist()], int)  # -1: of no night, as a rerun
+    is_shown = (places >= 0) & (shown_values[rows, places] == values)  # not another point of the night
+    marks[rows[is_shown], places[is_shown]] = _MARK_OF[verdicts[is_shown]]
     in_order = np.argsort(places, kind="stable")
     in_order = in_order[~np.isnan(noise[in_order])]
     noise_of = dict(zip(ids[in_order].tolist(), noise[in_order].tolist(), strict=True))
-    return dict(zip(keys, verdicts.tolist(), strict=True)), noise_of
-
-
-def _mark(verdict: int | None, value: float | Literal[False] | None) -> Mark:
-    """Return what to show of a night: None is a value that failed, False one that was not measured, NaN one
-    that may not decide."""
-    if verdict is not None:
-        return _MARK_OF.get(verdict, "unjudged")
-    if value is None:
-        return "failed"
-    return "not-run" if value is False else "undecided" if math.isnan(value) else "unjudged"
+    return marks.tolist(), noise_of
 
 
 def rows_html(chosen: CaseList, in_stream: str) -> SafeString:

@@ -67,9 +67,9 @@ def read(stream: Stream, now: datetime) -> list[Week]:
         FROM hud_run WHERE stream_id = %(stream)s AND created >= %(first)s GROUP BY 1
         UNION ALL
         SELECT {_WEEK.format("at")}, before, after, count(*), 0 FROM hud_regressionevent
-        WHERE at >= %(first)s AND before <> after AND regression_id IN (
+        WHERE at >= %(first)s AND before <> after AND regression_id = ANY(ARRAY(
             SELECT g.id FROM hud_regression g  -- by their keys, as regressions are few
-            WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s)
+            WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s))
         GROUP BY 1, 2, 3
         """,  # noqa: S608 — constants  # nosec B608
         {"first": datetime.combine(starts[-1], time.min, UTC), "stream": stream.pk},

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 
-from hud.judging.regressions.read import CauseLines
+from hud.judging.regressions.groups import CauseLines
 from hud.judging.regressions.states import RegressionKind
 from hud.models import Point, Regression
 from hud.points.kernels import known_between

@@ -12,14 +12,17 @@ from django.utils import timezone
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState
 from hud.judging.compare.sides import resolve
-from hud.judging.regressions.counts import JOINS, Counts, Scope, count
+from hud.judging.regressions.groups import CauseLines
 from hud.judging.regressions.read import (
     COLUMNS,
+    JOINS,
     MOST_ROWS,
     NOBODY,
-    CauseLines,
+    Counts,
+    Scope,
     add_recent,
     complete,
+    count,
     grouped,
     rows,
 )

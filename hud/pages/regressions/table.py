@@ -2,7 +2,7 @@
 
 from django.utils.safestring import SafeString
 
-from hud.judging.regressions.read import CauseLines
+from hud.judging.regressions.groups import CauseLines
 from hud.models import Bisect, BisectStep, Regression
 from hud.pages import streams
 from hud.pages.regressions.query import RegressionsPage

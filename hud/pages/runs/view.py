@@ -109,7 +109,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
             "state": [(state, plain(state)) for state in State],
             "kind": list(lines.KINDS.items()),
             "suite": sorted({*SUITES, filters.suite} - {""}),
-            "stream": [stream.name for stream in with_results()],
+            "stream": [stream.name for stream in with_results(streams.listed(request))],
         },
         suggested={"branch": sorted({line.branch for line in shown})},
         clear=reverse("runs") if request.GET else "",

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from hud.judging.regressions.counts import JOINS
+from hud.judging.regressions.read import JOINS
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams

@@ -11,7 +11,6 @@ from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.judging.regressions import read
 from hud.judging.regressions.canaries import Canary, check
-from hud.judging.regressions.counts import Scope
 from hud.judging.regressions.groups import make_causes
 from hud.judging.regressions.states import Canaries
 from hud.models import IMPORT, Regression, Stream
@@ -77,7 +76,7 @@ def test_a_move_of_the_whole_host_is_one_group_with_its_canary() -> None:
         night(day, copy=1 / 1.08, eager=1.08, compiled=[1.15] * 4)
     assert set(Regression.objects.values_list("canaries", flat=True)) == {"moved"}
     assert make_causes() == 5
-    (cause,) = read.waiting(Scope(Stream.objects.get(name=IMPORT)))
+    (cause,) = read.waiting(read.Scope(Stream.objects.get(name=IMPORT)))
     assert cause.why == "host"
     assert cause.experiments == 5
     assert "h200-a" in cause.words
@@ -86,7 +85,7 @@ def test_a_move_of_the_whole_host_is_one_group_with_its_canary() -> None:
     slow = Regression.objects.filter(series__metric__name="compiled_latency_ms")
     assert set(slow.values_list("canaries", flat=True)) == {"quiet"}
     assert make_causes() == 0
-    (cause,) = read.waiting(Scope(Stream.objects.get(name=IMPORT)))
+    (cause,) = read.waiting(read.Scope(Stream.objects.get(name=IMPORT)))
     assert (cause.why, cause.experiments) == ("backend", 5), "a cause never splits, but says what it is now"
 
 
@@ -98,7 +97,7 @@ def test_what_the_compiler_did_on_a_quiet_host_stays_its_own() -> None:
         night(day, copy=1, eager=1, compiled=[1.15] * 4)
     assert set(Regression.objects.values_list("canaries", flat=True)) == {"quiet"}
     make_causes()
-    assert [cause.why for cause in read.waiting(Scope(Stream.objects.get(name=IMPORT)))] == ["backend"]
+    assert [cause.why for cause in read.waiting(read.Scope(Stream.objects.get(name=IMPORT)))] == ["backend"]
 
 
 @pytest.mark.django_db

@@ -9,7 +9,6 @@ import pytest
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.judging.regressions import read
-from hud.judging.regressions.counts import Scope
 from hud.models import IMPORT, Regression, Stream
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled, Note
@@ -33,7 +32,7 @@ def test_one_of_sixty_models_that_is_twice_as_slow_leads_the_list_the_same_night
             value = 5.0 * noise * (2.0 if (day, model) == (7, 17) else 1.0)
             records.append(v3_record("compiled_latency_ms", [value], case=f"model_{model:02}"))
         upload(day, *records)
-    causes = read.waiting(Scope(Stream.objects.get(name=IMPORT)))
+    causes = read.waiting(read.Scope(Stream.objects.get(name=IMPORT)))
     assert [cause.first.series.experiment.case for cause in causes] == ["model_17"]
     assert causes[0].first.change == pytest.approx(1.0, abs=0.05)
 
