@@ -314,6 +314,7 @@ def spec_of(
     offered = {option.name for option in suite.options}
     if unknown := next((name for name in knobs if name not in offered), ""):
         raise BadRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
+    suite.case(experiment.case)  # a name for several cases is none
     asked = {**suite.asked_knobs(experiment.knobs), **knobs}
     (spec,) = plan(
         Selection(

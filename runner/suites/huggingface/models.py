@@ -58,7 +58,7 @@ class DecodeStep(torch.nn.Module):
 
 def build(case: str, request: ModelRequest) -> LoadedModel:
     """Build the model of a case. Without `dropout` every probability of the configuration is 0."""
-    phase = case.partition(":")[2]
+    phase = case.partition(":")[2].removeprefix("forward")
     row = models_of(_NAME).get(case)
     module = _module(case, row, request)
     if phase and (request.training or not type(module).__name__.endswith("CausalLM")):

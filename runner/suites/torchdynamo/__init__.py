@@ -74,6 +74,13 @@ class HarnessSuite(Suite):
     def module(self) -> str:
         return "runner.suites.torchdynamo.run"
 
+    def has_case(self, name: str) -> bool:
+        return bool(self._phases(name))
+
+    def _phases(self, name: str) -> list[Case]:
+        """Return a listed model; of a language model's name `MODEL`, the cases `MODEL:forward` and so on."""
+        return [case for case in self.cases if name in (case.name, case.name.partition(":")[0])]
+
     def case(self, name: str) -> Case:
         """Return a listed model, or any other one of its package whose name fits."""
         listed = self.has_case(name) or not re.fullmatch(self.other_cases or "(?!)", name, re.ASCII)
@@ -84,8 +91,9 @@ class HarnessSuite(Suite):
 
     def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
         """Leave out, where no case is named, what the harness skips on this device."""
-        cases = super().chosen_cases(names, knobs, device)
-        return cases if names else [case for case in cases if not self._skipped(case.name, device)]
+        if names:
+            return [case for name in names for case in self._phases(name) or [self.case(name)]]
+        return [case for case in self.cases if not self._skipped(case.name, device)]
 
     def _skipped(self, name: str, device: str) -> bool:
         on_cpu = device == "cpu" and has_trait(self.name, name, "skipped_on_cpu")
