@@ -341,6 +341,8 @@ def test_the_kernels_of_both_sides_are_compared(client: Client) -> None:
     assert line["change"] is line["coverage"] is None  # nothing was pinned
     assert (line["base_compilations"], line["new_compilations"]) == (6, 6)
     assert (line["only_base"], line["only_new"]) == ([], ["new"])
+    assert line["choice_low"] < line["choice_ratio"] < line["choice_high"]
+    assert line["choice_p"] == 1.0  # both sides drew alike
     assert "Kernels of both sides" in client.get(f"/runs/{run.pk}/").content.decode()
 
 

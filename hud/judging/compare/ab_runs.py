@@ -37,7 +37,9 @@ KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choi
     f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word obstacle change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
     choice=found.choice.word choice_worse=found.choice.worse choice_ratio=found.choice.ratio
-    choice_best_ratio=found.choice.best_ratio same_candidates=found.choice.same_candidates other_candidates
+    choice_low=found.choice.low choice_high=found.choice.high choice_p=found.choice.p
+    choice_best_ratio=found.choice.best_ratio choice_best_p=found.choice.best_p
+    same_candidates=found.choice.same_candidates other_candidates
     differing_candidates=found.choice.differing_candidates untimed_candidates=found.choice.untimed
     other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p only_base
     only_new=only_head only_base_us=found.only_base_us only_new_us=found.only_head_us""",
