@@ -87,7 +87,8 @@ def _list(options: argparse.Namespace) -> int:
                 f"  devices {', '.join(suite.devices)}; modes {', '.join(suite.modes)}; "
                 f"backends {', '.join(suite.backends)}"
             )
-            for case in suite.cases:
+            cases = {case.name: case for case in (*suite.cases, *suite.local_cases())}
+            for case in cases.values():
                 print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
     if options.options:
         print(f"\nset one by --opt NAME=VALUE; options of other projects' scripts: {_UPSTREAM_OPTIONS}")

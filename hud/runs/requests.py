@@ -40,7 +40,7 @@ from runner.schema.options import OptionValue
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
-from runner.suites import SUITES
+from runner.suites import SUITES, suite_of
 from runner.suites.request import tasks_of_preset
 
 MAX_REPEATS = 20
@@ -288,7 +288,9 @@ def _choices_of(source: str) -> dict[str, str]:
 
 def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Process]:
     """Return the processes of a run. Raise BadRequest for more of them, compilations or repeats than a
-    run may have."""
+    run may have, and for cases that only a command can name."""
+    for spec in specs:
+        suite_of(spec.suite).check_listed(spec.case)
     repeats = replication.repeats
     if repeats is not None and not 1 <= repeats <= MAX_REPEATS:
         raise BadRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
@@ -312,6 +314,7 @@ def spec_of(
     offered = {option.name for option in suite.options}
     if unknown := next((name for name in knobs if name not in offered), ""):
         raise BadRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
+    suite.case(experiment.case)  # a name for several cases is none
     asked = {**suite.asked_knobs(experiment.knobs), **knobs}
     (spec,) = plan(
         Selection(

@@ -12,6 +12,7 @@ from typing import Any
 from runner.cli import resume, tables, terminal
 from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import RunContext
+from runner.formats import writer_of
 from runner.launch.launch import Event
 from runner.launch.pairs import Job
 from runner.launch.results import identity
@@ -22,7 +23,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import PRESETS, SUITES, file, request, suite_of
 from runner.system import interpreters, machine
-from runner.system.accelerators import accelerators
+from runner.system.accelerators import Accelerator, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -93,7 +94,7 @@ def main(options: argparse.Namespace) -> int:
         options.suites = [*options.suites, file.NAME]
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
-    chosen = accelerators([options.device] if options.device else [])[0]
+    chosen = _accelerator(options.device, dry_run=options.dry_run)
     tasks = request.tasks(options, chosen.device)
     if options.partition:
         tasks = request.partition(tasks, options.partition)
@@ -149,6 +150,13 @@ def main(options: argparse.Namespace) -> int:
     # cells of a matrix that cannot be here are no failure beside others
     succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if succeeded and not (output and output.empty) else 1
+
+
+def _accelerator(name: str, *, dry_run: bool) -> Accelerator:
+    """Return the named device, or the default. What a GPU would run can be asked without one."""
+    if dry_run and name.startswith("cuda") and not machine.gpus():
+        return Accelerator("cuda:0", "cuda", "any GPU", "")
+    return accelerators([name] if name else [])[0]
 
 
 def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec], str]:
@@ -218,15 +226,16 @@ def _new_options(
 
 
 def _output(options: argparse.Namespace, base: str) -> Output | None:
-    if options.output is None:
+    path, is_upstream = options.output, options.format == "upstream"
+    if path is None and is_upstream and (name := writer_of(options.suites).default_file):
+        path = Path(name)
+    if path is None:
         if options.resume or options.format != "ours":
             raise BadRequest("--resume and --format need --output FILE")
         return None
-    if base and options.format == "upstream":
+    if base and is_upstream:
         raise BadRequest("--format upstream: no outside system's file can say the two sides of a pair")
-    return Output(
-        options.output, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run
-    )
+    return Output(path, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run)
 
 
 def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Replication) -> list[str]:
@@ -245,7 +254,7 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
     if processes > 1 and len(jobs) > processes:
         remarks.append("# the whole request takes turns: every task once, then every task again")
     ours = options.output is not None and options.format == "ours"
-    if options.output is not None and not ours:
+    if options.format != "ours":
         remarks.append(f"# --format {options.format} is a file of one command: give each its own --output")
     rest = [
         _option("--timeout", options.timeout_s),

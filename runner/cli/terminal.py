@@ -60,7 +60,7 @@ def run_jobs(
             for number, job in enumerate(jobs):
                 request = LaunchRequest(
                     job,
-                    context.folder / f"{number}-{job.task.case}",
+                    context.folder / f"{number}-{job.task.case.replace('/', '-')}",
                     pythons=context.pythons,
                     environment=_variables(job, chosen),
                     lock_fd=lock.fileno(),

@@ -135,6 +135,7 @@ class Writer:
     places: Callable[[TaskSpec], Collection[str]]  # names by which its files tell results apart
     files: Callable[[Path, Sequence[TaskSpec]], Collection[Path]]  # everything it will write for these tasks
     unsupported_reason: Callable[[TaskSpec], str] = lambda _task: ""  # '' where its files can hold the task
+    default_file: str = ""  # what the system's own script writes where no file is named
 
     def check_places(self, tasks: Sequence[TaskSpec]) -> None:
         """Raise BadRequest where several of these tasks would have one place in the files."""

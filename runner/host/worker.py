@@ -42,7 +42,7 @@ from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.compilations import checked_inductor_options, pinned_from_json
 from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, sign
-from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import TaskOutcome
 from runner.system import account, locks
 from runner.system.interpreters import Fingerprints
@@ -225,8 +225,10 @@ class _Turn:
     def _launch(self, folder: Folder, reporter: ProgressReporter) -> TaskOutcome:
         lease, config, host = folder.lease, self.config, self.config.host.name
         try:
+            task = TaskSpec.from_json(lease.spec)
+            suite_of(task.suite).check_listed(task.case)
             job = Job(
-                TaskSpec.from_json(lease.spec),
+                task,
                 lease.process,
                 lease.python,
                 lease.base_python,

@@ -223,6 +223,13 @@ class Suite:
             raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {', '.join(by_name)}")
         return by_name[name]
 
+    def check_listed(self, name: str) -> None:
+        """Raise BadRequest for a case that only a command on the host itself can name."""
+
+    def local_cases(self) -> Sequence[Case]:
+        """Return the cases that files of this machine add or tell something of, for a person to read."""
+        return ()
+
     def default_dtypes(self, mode: str) -> tuple[str, ...]:
         """Return the dtypes that a command measures in a mode where it names none; () for all of a case."""
         return dict(self.axes).get("dtype", ())
@@ -230,9 +237,9 @@ class Suite:
     def has_case(self, name: str) -> bool:
         return any(name == case.name for case in self.cases)
 
-    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
-        """Return the cases of these names; without a name, all that a task with these knobs can measure.
-        Raise BadRequest as `case`."""
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
+        """Return the cases of these names; without a name, all that a task with these knobs can measure on a
+        device. Raise BadRequest as `case`."""
         return [self.case(name) for name in names] or list(self.cases)
 
     def check(self, task: TaskSpec) -> None:

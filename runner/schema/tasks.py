@@ -187,7 +187,7 @@ def plan(asked: Selection) -> list[TaskSpec]:
     """Return the tasks of a selection, each once. Raise BadRequest for what the suite does not offer."""
     suite = suite_of(asked.suite)
     found = []
-    for case in suite.chosen_cases(asked.cases, asked.knobs):
+    for case in suite.chosen_cases(asked.cases, asked.knobs, asked.device):
         offered = _offered("dtype", asked.dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(asked.cases))
         for dtype in offered:
             for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:

@@ -15,8 +15,8 @@ from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.tables import results
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.tasks import TaskOutcome, TaskResult
-from runner.suites import SUITES
+from runner.schema.tasks import Selection, TaskOutcome, TaskResult, plan
+from runner.suites import SUITES, suite_of
 from runner.system import account, interpreters, locks, machine
 from runner.system.accelerators import accelerators
 from runner.system.processes import read_process
@@ -91,6 +91,34 @@ def test_a_gpu_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.Monke
     with pytest.raises(BadRequest, match="no GPU 0; it has: cpu"):
         accelerators(["cuda"])
     assert [found.device for found in accelerators([])] == ["cpu"]
+
+
+def test_a_dry_run_says_what_a_gpu_would_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "gpus", list)
+    command = ["run", "huggingface", "--case", "DistillGPT2", "--dtype", "amp", "--device", "cuda"]
+    assert main([*command, "--dry-run"]) == 0
+    assert "--device cuda" in capsys.readouterr().out
+    assert main(command) == 2
+    assert "no GPU 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("suite", "origin", "member", "other"),
+    [
+        ("cache", "torchbench", "nanogpt", "BertForMaskedLM"),
+        ("xla", "huggingface", "BertForMaskedLM", "dummy"),
+        ("xla", "dummy", "dummy_attention", "resnet18"),
+    ],
+)
+def test_an_origin_chooses_the_models_of_its_suite(suite: str, origin: str, member: str, other: str) -> None:
+    planned = plan(Selection(suite, "cpu", knobs={"origin": origin}))
+    assert member in {task.case for task in planned}
+    assert {suite_of(suite).expected(task, {})[0].knobs["origin"] for task in planned} == {origin}
+    assert not any("gpt-oss" in task.case for task in planned)
+    with pytest.raises(BadRequest, match=f"{other} is a case of"):
+        plan(Selection(suite, "cpu", cases=[other], knobs={"origin": origin}))
 
 
 def test_the_first_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

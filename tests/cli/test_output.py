@@ -170,3 +170,31 @@ def test_artifacts_are_kept_beside_the_output(
     words[words.index("dummy[dump_hlo=true]")] = "dummy"  # artifacts that nobody asked for
     assert main(words) == 0
     assert list(tmp_path.glob("compiler-hud-run-*")) == [kept]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        ("operators", "operatorbench_huggingface_float16.csv"),
+        ("operators --opt inputs=torchbench --dtype float32", "operatorbench_torchbench_float32.csv"),
+        ("xla --case dummy --backend eager", "output/results.jsonl"),
+        ("micro", "gpt_fast_benchmark.csv"),
+        ("huggingface", ""),
+    ],
+)
+def test_upstreams_format_has_its_scripts_own_file_by_default(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    file: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", *arguments.split(), "--device", "cpu", "--format", "upstream"]
+    assert main([*command, "--dry-run"]) == (0 if file else 2)
+    if file:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+        assert main(command) == 2
+        assert file in capsys.readouterr().err
+    assert {path.name for path in tmp_path.rglob("*.*")} == {Path(file).name} - {""}

@@ -108,6 +108,17 @@ def test_one_ring_works_everything_off(
     assert not control.shared
 
 
+def test_a_model_that_only_a_command_can_name_is_not_started(
+    worker: HostProcess, fake: FakeHud, control: Control
+) -> None:
+    listed = fake.add(suite="huggingface", case="DistillGPT2", dtype="float32", knobs={})
+    unlisted = fake.add(suite="huggingface", case="acme/bert", dtype="float32", knobs={})
+    ring(fake.redis_url, QUEUE, RUN)
+    wait_for(lambda: listed.state == unlisted.state == "done", "the end of both tasks")
+    assert listed.end["code"] != "unknown_task"
+    assert unlisted.end["code"] == "unknown_task"
+
+
 def test_a_pair_is_both_environments_in_turn(
     worker: HostProcess, fake: FakeHud, control: Control, tmp_path: Path
 ) -> None:
@@ -344,7 +355,6 @@ def test_nothing_in_redis_becomes_code(
     ring(fake.redis_url, QUEUE, RUN)
     wait_for(lambda: task.state == "done", "a true wake-up")
     assert not proof.exists()
-    assert control.starts == 1
     assert worker.process
     assert worker.process.poll() is None
 

@@ -49,6 +49,13 @@ def test_a_rerun_of_an_unknown_suite_is_refused(accelerator: Accelerator) -> Non
     )
     with pytest.raises(BadRequest, match="no case 'nonsense'"):
         rerun(case)
+    for name in ("acme/bert", "Qwen/Qwen3-0.6B"):  # of a command; what the harness times of it
+        other = Experiment.objects.create(
+            suite="huggingface", case=name, dtype="float32", backend="inductor", mode="inference"
+        )
+        with pytest.raises(BadRequest, match=f"no case '{name}'"):
+            rerun(other)
+    assert not Run.objects.exists()
 
 
 def test_a_rerun_uses_the_experiments_case_parameters(accelerator: Accelerator) -> None:

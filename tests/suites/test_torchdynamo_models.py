@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import socket
 import sys
@@ -15,13 +16,16 @@ from runner import suites
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.launch.failures import TaskFailure
 from runner.schema.options import OptionValue
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import Selection, plan
 from runner.suites import SUITES
 from runner.suites.tables import rows_of
 from runner.suites.torchdynamo import has_trait, models_of, rules
 from runner.suites.torchdynamo.model import ModelRequest, Step, load
 
 SUITE_NAMES = ("huggingface", "timm", "torchbench")
+DEVICES = ("cuda", "cpu")
+PHASES = (":forward", ":prefill", ":decode")  # cases of a language model
 # Millions, of the real models. Of Blenderbot it is the decoder's.
 PARAMETERS = {
     "AlbertForMaskedLM": 206.4,
@@ -34,6 +38,13 @@ PARAMETERS = {
     "ElectraForCausalLM": 13.5,
     "GPT2ForSequenceClassification": 124.4,
     "GoogleFnet": 83.5,
+    **dict.fromkeys((f"Qwen/Qwen3-0.6B{phase}" for phase in PHASES), 596.0),
+    **dict.fromkeys((f"google/gemma-2-2b{phase}" for phase in PHASES), 2614.3),
+    **dict.fromkeys((f"google/gemma-3-4b-it{phase}" for phase in PHASES), 3880.3),
+    **dict.fromkeys((f"meta-llama/Llama-3.2-1B{phase}" for phase in PHASES), 1235.8),
+    **dict.fromkeys((f"mistralai/Mistral-7B-Instruct-v0.3{phase}" for phase in PHASES), 7248.0),
+    **dict.fromkeys((f"openai/gpt-oss-20b{phase}" for phase in PHASES), 20914.8),
+    "openai/whisper-tiny:forward": 37.8,
     "LayoutLMForMaskedLM": 113.3,
     "M2M100ForConditionalGeneration": 483.9,
     "MBartForCausalLM": 254.1,
@@ -117,7 +128,7 @@ def test_the_catalogue_has_the_harness_s_models_with_its_batch_sizes(suite: str)
     for case in SUITES[suite].cases:
         for mode in ("inference", "training"):
             size = default_batch_size(suite, case.name, mode)
-            assert size, case.name
+            assert bool(size) is not ("/" in case.name), case.name
             assert rules.batch_size_of(spec_of(suite, case.name, mode, case.dtypes[0])) == size
 
 
@@ -175,13 +186,17 @@ def test_a_reduced_model_steps_and_says_that_it_is_reduced(suite: str, case: str
     inference = tiny(suite, case)
     model = load(inference)
     assert model.size_note.startswith("reduced: ")
-    assert model.batch_size == 2
+    assert model.batch_size == (default_batch_size(suite, case, "inference", tiny=True) or 1)
     assert not model.module.training
     output = Step(model, inference).function(model.inputs)
     for tensor in torch.utils._pytree.tree_leaves(output):
         assert tensor.isfinite().all()
         assert not tensor.requires_grad
     training = tiny(suite, case, "training", optimizer="sgd")
+    if case.endswith(PHASES[1:]):
+        with pytest.raises(TaskFailure, match="inference"):
+            load(training)
+        return
     model = load(training)
     assert model.module.training
     step = Step(model, training)
@@ -305,6 +320,100 @@ def test_the_tolerance_is_the_harness_s(  # noqa: PLR0917 - a table's columns
     assert rules.accuracy_rules(spec).tolerance == tolerance
 
 
+def test_a_decode_step_reads_the_same_cache_in_every_dtype_and_copy() -> None:
+    spec = tiny("huggingface", "openai/gpt-oss-20b:decode", dtype="bfloat16", batch_size=2)
+    model = load(spec)
+    assert model.tokens == 2
+    first = Step(model, spec).function(model.inputs)
+    assert first.dtype == torch.bfloat16
+    assert torch.equal(first, Step(model, spec).function(model.inputs))
+    assert torch.equal(first, Step(model.copy(), spec).function(model.inputs))
+    model.module.cache.layers[-1].values.zero_()
+    assert not torch.equal(first, Step(model, spec).function(model.inputs))
+
+
+def hub_copy(folder: Path, name: str, config: dict[str, object]) -> None:
+    """A file of a repository of the hub, as its cache keeps it."""
+    snapshot = folder / f"models--{name.replace('/', '--')}"
+    (snapshot / "refs").mkdir(parents=True)
+    (snapshot / "refs" / "main").write_text("0" * 40)
+    (snapshot / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    (snapshot / "snapshots" / ("0" * 40) / "config.json").write_text(json.dumps(config))
+
+
+def test_any_model_of_the_hub_is_built_from_its_configuration_and_never_from_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    bert = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "num_hidden_layers": 3}
+    hub_copy(tmp_path, "acme/bert", bert)
+    hub_copy(tmp_path, "acme/own", {"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}})
+    model = load(spec_of("huggingface", "acme/bert"))
+    assert len(model.module.bert.encoder.layer) == 3
+    assert Step(model, spec_of("huggingface", "acme/bert")).function(model.inputs).loss.isfinite()
+    assert load(tiny("huggingface", "acme/bert")).parameters < model.parameters / 100
+    for name, code in (
+        ("acme/own", "own_code"),
+        ("acme/absent", "not_downloaded"),
+        ("acme/bert:decode", "inference_only"),
+    ):
+        with pytest.raises(TaskFailure) as refused:
+            load(spec_of("huggingface", name))
+        assert (refused.value.status, refused.value.code) == ("unsupported", code)
+    with pytest.raises(TaskFailure, match=r"hf download Qwen/Qwen3-0\.6B"):
+        load(spec_of("huggingface", "Qwen/Qwen3-0.6B:forward", weights="real"))
+
+
+def test_any_model_of_timm_is_built_by_name() -> None:
+    assert load(tiny("timm", "test_vit.r160_in1k")).parameters > 100_000
+    with pytest.raises(TaskFailure) as refused:
+        load(tiny("timm", "no_such_model"))
+    assert refused.value.code == "no_model"
+
+
+@pytest.mark.parametrize(
+    ("suite", "case"),
+    [("huggingface", "BertForMaskedLM"), ("torchbench", "resnet18"), ("timm", "mobilevit_s")],
+)
+def test_a_reduced_model_has_no_published_weights(suite: str, case: str) -> None:
+    with pytest.raises(TaskFailure) as refused:
+        load(tiny(suite, case, weights="real"))
+    assert refused.value.code == "no_weights"
+
+
+def test_only_a_command_names_models_that_are_not_listed() -> None:
+    for suite, case in (("huggingface", "acme/bert"), ("timm", "resnet26"), ("torchbench", "hf_T5")):
+        tasks = plan(Selection(suite, "cpu", cases=[case], dtypes=["float32"]))
+        assert [task.case for task in tasks] == [case]
+        with pytest.raises(BadRequest, match=case):
+            SUITES[suite].check_listed(case)
+    with pytest.raises(BadRequest, match="BertForMaskdLM"):
+        plan(Selection("huggingface", "cpu", cases=["BertForMaskdLM"]))
+
+
+def test_a_language_model_is_several_cases_none_of_them_what_the_harness_times() -> None:
+    planned = plan(Selection("huggingface", "cpu", cases=["Qwen/Qwen3-0.6B"], dtypes=["float32"]))
+    assert [task.case for task in planned] == [f"Qwen/Qwen3-0.6B{phase}" for phase in PHASES]
+    assert not any("/" in case.name and ":" not in case.name for case in SUITES["huggingface"].cases)
+    with pytest.raises(BadRequest, match="no case"):  # whose results are of its `generate`
+        SUITES["huggingface"].case("Qwen/Qwen3-0.6B")
+
+
+def test_what_the_harness_skips_is_measured_only_by_name() -> None:
+    planned = {device: {task.case for task in plan(Selection("huggingface", device))} for device in DEVICES}
+    of_the_hub = {case for case in planned["cuda"] if "/" in case}
+    assert of_the_hub == {
+        *("meta-llama/Llama-3.2-1B:forward", "google/gemma-2-2b:forward"),
+        *("openai/whisper-tiny:forward", "Qwen/Qwen3-0.6B:forward"),
+    }
+    assert planned["cpu"] == planned["cuda"] - of_the_hub
+    assert len(planned["cuda"]) == 30
+    assert {task.case for task in plan(Selection("cache", "cpu"))} >= planned["cpu"]
+    assert not any("/" in task.case for task in plan(Selection("cache", "cpu")))
+
+
 CHECKOUT_MODEL = """
 import torch
 
@@ -337,6 +446,31 @@ def test_a_checkout_of_torchbench_is_found_by_its_variable(
         for name in [name for name in sys.modules if name.split(".")[0] == "torchbenchmark"]:
             del sys.modules[name]
     assert (model.batch_size, model.parameters) == (1000, 12)
+
+
+def test_the_models_of_a_checkout_are_listed_with_what_they_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tmp_path / "torchbenchmark" / "models"
+    files = {
+        "dcgan/__init__.py": "import torch\n",
+        "of_data/__init__.py": "from .part import Model\n",
+        "of_data/part.py": "from torchbenchmark.used import one\n\ndef later():\n    import no_matter\n",
+        "of_data/install.py": 'checkout_s3_data(\n    "INPUT_TARBALLS", "things.tar.gz")\n',
+        "../used.py": "import no_such_package.part\n",
+    }
+    for name, text in files.items():
+        (models / name).parent.mkdir(parents=True, exist_ok=True)
+        (models / name).write_text(text)
+    monkeypatch.setenv("TORCHBENCH", str(tmp_path))
+    titles = {case.name: case.title for case in SUITES["torchbench"].local_cases()}
+    assert titles.keys() == {"dcgan", "of_data"}
+    assert "needs" not in titles["dcgan"]
+    assert "no_such_package" in titles["of_data"]
+    assert "things.tar.gz" in titles["of_data"]
+    assert "no_matter" not in titles["of_data"]
+    (tmp_path / "torchbenchmark" / "data" / "things").mkdir(parents=True)
+    assert "things" not in next(case.title for case in SUITES["torchbench"].local_cases()[1:])
 
 
 @pytest.mark.parametrize(

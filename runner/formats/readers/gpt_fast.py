@@ -147,6 +147,7 @@ _CSV = _LAYOUT.of_tables(
         places=lambda task: [f"{task.case} in {task.dtype}"],
         files=_files,
         unsupported_reason=_unsupported_reason,
+        default_file="gpt_fast_benchmark.csv",
     ),
 )
 FORMAT = replace(either(v3.FORMAT, _CSV), matches=_CSV.matches)

@@ -179,6 +179,7 @@ OPERATORBENCH = Layout(
         lambda task: [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"],
         _files,
         _unsupported_reason,
+        default_file="operatorbench.csv",  # whose folder counts
     ),
 )
 

@@ -320,7 +320,14 @@ FORMAT = Layout("PyTorch/XLA benchmark", suite="xla", time="timestamp").of_json(
     "xla",
     {"model": dict, "experiment": dict, "metrics": dict},
     _cells,
-    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),
+    writer=Writer(
+        "PyTorch/XLA",
+        ("xla",),
+        XlaFiles,
+        lambda task: [_dump_name(task)],
+        _files,
+        default_file="output/results.jsonl",
+    ),
 )
 _REPORT = Layout(
     "PyTorch/XLA benchmark report",

@@ -1,11 +1,13 @@
 """cachebench: how long a model takes to compile with empty caches, and with full ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runner.schema.suite import Expected, Suite, TaskSpec
+from runner.schema.options import OptionValue
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
 from runner.suites.tables import options_of
+from runner.suites.torchdynamo import check_origin
 
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
 DEFAULTS = (
@@ -23,6 +25,17 @@ METRICS = (*_OUR_METRICS, *_UPSTREAM_METRICS)
 
 @dataclass(frozen=True)
 class CacheSuite(Suite):
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
+        """Return what the suites of the models measure where no case is named, cachebench's lists first."""
+        suites = [suite for suite in _OF_MODELS if knobs.get("origin", suite.name) == suite.name]
+        of_models = {case.name for suite in suites for case in suite.chosen_cases((), knobs, device)}
+        every = [case.name for case in self.cases if case.name in of_models]
+        return super().chosen_cases(names or every, knobs, device)
+
+    def check(self, task: TaskSpec) -> None:
+        super().check(task)
+        check_origin(task, ORIGINS)
+
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "origin": ORIGINS[task.case]}
         return [Expected(task.case, task.backend, task.device, knobs, METRICS)]

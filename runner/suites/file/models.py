@@ -19,7 +19,7 @@ _MODULE = "runner_own_file"
 def build(case: str, request: model.ModelRequest) -> model.LoadedModel:  # noqa: ARG001 - there is only one
     """Call the file's `build()`. Raise TaskFailure (failed, bad_file) unless it returns a callable and its
     inputs: a tensor, a tuple or a dict."""
-    if request.batch_size is not None or request.tiny or request.checkpointing:
+    if request.batch_size is not None or request.tiny or request.checkpointing or request.real_weights:
         raise NotImplementedError("a file of one's own has the size that its build() gives it")
     path = own_file()
     assert path is not None  # the catalogue knows the case only where there is one

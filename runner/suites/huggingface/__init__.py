@@ -8,4 +8,5 @@ SUITE = HarnessSuite(
     cases_of("huggingface"),
     packages=("transformers",),
     class_packages=("transformers", "numpy"),
+    other_cases=r"[\w.-]{1,96}/[\w.-]{1,96}(:forward|:prefill|:decode)?",
 )

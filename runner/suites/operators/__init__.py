@@ -36,12 +36,12 @@ class OperatorSuite(Suite):
     def has_case(self, name: str) -> bool:
         return name == _FREQUENT or bool(_OPERATOR.fullmatch(name))
 
-    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
         """Return those with recorded inputs where none is named; `frequent` stands for the first of them."""
         found = [name for name in recorded(knobs.get("inputs", INPUTS[0])) if _OPERATOR.fullmatch(name)]
         frequent = found[:_MOST_FREQUENT]
         named = [one for name in names for one in (frequent if name == _FREQUENT else [name])]
-        return super().chosen_cases(named or found, knobs)
+        return super().chosen_cases(named or found, knobs, device)
 
     def check(self, task: TaskSpec) -> None:
         super().check(task)

@@ -8,4 +8,5 @@ SUITE = HarnessSuite(
     cases_of("timm"),
     packages=("timm", "torchvision"),
     class_packages=("timm", "torchvision", "numpy"),
+    other_cases=r"\w{1,80}(\.\w{1,80})?",
 )

@@ -1,18 +1,27 @@
 """torchbench's models: those of torchvision from there, the others from an installed checkout."""
 
 import importlib
+import inspect
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from runner.launch.failures import TaskFailure
+from runner.suites.torchbench import CHECKOUT
 from runner.suites.torchdynamo import has_trait
-from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, mean_of, torchvision, without_dropout
+from runner.suites.torchdynamo.model import (
+    LoadedModel,
+    ModelRequest,
+    fetching,
+    mean_of,
+    torchvision,
+    without_dropout,
+)
 
-CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224
 _TINY_IMAGE = 64
 _has = partial(has_trait, "torchbench")
@@ -36,8 +45,10 @@ def build(case: str, request: ModelRequest) -> LoadedModel:
 
 
 def _of_torchvision(case: str, request: ModelRequest) -> LoadedModel:
-    with torch.device(request.device):
-        module = getattr(torchvision().models, case)(weights=None)
+    models = torchvision().models
+    weights = models.get_model_weights(case).DEFAULT if request.real_weights else None
+    with torch.device(request.device), fetching(weights.url if weights else ""):
+        module = getattr(models, case)(weights=weights)
     image = _TINY_IMAGE if request.tiny else _IMAGE
     batch_size = request.batch_size or 1
     return LoadedModel(
@@ -52,17 +63,20 @@ def _of_torchvision(case: str, request: ModelRequest) -> LoadedModel:
 def _of_checkout(case: str, request: ModelRequest) -> LoadedModel:
     if request.device == "meta":
         raise NotImplementedError("a checkout's models change settings and read data where they are built")
+    if request.real_weights:
+        raise TaskFailure("unsupported", "no_weights", "models of the checkout make their own weights")
     if request.training and _has(case, "inference_only"):
         raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
     if request.device == "cpu" and _has(case, "cuda_only"):
         raise TaskFailure("unsupported", "cuda_only", f"{case} runs on CUDA only")
     kind = _model_class(case)
-    benchmark = kind(
-        test="train" if request.training else "eval",
-        device=request.device,
-        batch_size=request.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
-        extra_args=[],
-    )
+    with fetching(f"what its install.py downloads, in {Path(inspect.getfile(kind)).parent}"):
+        benchmark = kind(
+            test="train" if request.training else "eval",
+            device=request.device,
+            batch_size=request.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
+            extra_args=[],
+        )
     module, inputs = benchmark.get_module()
     return LoadedModel(
         module=module,

@@ -1,18 +1,19 @@
 """The common part of the suites of PyTorch's torchdynamo harness.
 
-Their cases are the models that can be built with random weights, without a download. Each suite has a row for
-each of them in its `models.csv`.
+Their cases are models that can be built with random weights, without a download. Each suite has a row for
+each of them in its `models.csv`. A command can name others of the same package too.
 """
 
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.formats.torchdynamo.names import PARTS, backend_of, parts_of
 from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.options import Option, OptionValue
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
 from runner.schema.tasks import KEPT_CACHES
 from runner.suites.tables import options_of, rows_of
 
@@ -67,9 +68,36 @@ class HarnessSuite(Suite):
         *("compilation_latency", "compression_ratio", "dynamo_peak_mem"),
     )
 
+    other_cases: str = ""  # the names of models that only a command can name
+
     @property
     def module(self) -> str:
         return "runner.suites.torchdynamo.run"
+
+    def has_case(self, name: str) -> bool:
+        return bool(self._phases(name))
+
+    def _phases(self, name: str) -> list[Case]:
+        """Return a listed model; of a language model's name `MODEL`, the cases `MODEL:forward` and so on."""
+        return [case for case in self.cases if name in (case.name, case.name.partition(":")[0])]
+
+    def case(self, name: str) -> Case:
+        """Return a listed model, or any other one of its package whose name fits."""
+        listed = self.has_case(name) or not re.fullmatch(self.other_cases or "(?!)", name, re.ASCII)
+        return super().case(name) if listed else Case(name, "not listed", DTYPES)
+
+    def check_listed(self, name: str) -> None:
+        super().case(name)
+
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
+        """Leave out, where no case is named, what the harness skips on this device."""
+        if names:
+            return [case for name in names for case in self._phases(name) or [self.case(name)]]
+        return [case for case in self.cases if not self._skipped(case.name, device)]
+
+    def _skipped(self, name: str, device: str) -> bool:
+        on_cpu = device == "cpu" and has_trait(self.name, name, "skipped_on_cpu")
+        return on_cpu or has_trait(self.name, name, "skipped")
 
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Leave out, too, the model's own batch size, and a part of the backend's name that the backend has
@@ -136,6 +164,12 @@ def models_of(suite: str) -> Mapping[str, Mapping[str, str]]:
 def has_trait(suite: str, case: str, trait: str) -> bool:
     row = models_of(suite).get(case)
     return row is not None and trait in row["traits"].split()
+
+
+def check_origin(task: TaskSpec, origins: Mapping[str, str]) -> None:
+    """Raise BadRequest for a model of another suite than the option `origin` names."""
+    if task.knobs.get("origin", origins[task.case]) != origins[task.case]:
+        raise BadRequest(f"{task.case} is a case of {origins[task.case]}", "origin")
 
 
 def cases_of(suite: str) -> tuple[Case, ...]:

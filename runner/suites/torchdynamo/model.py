@@ -7,8 +7,8 @@ from __future__ import annotations
 import gc
 import importlib
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +41,7 @@ class ModelRequest:
     training: bool = False
     dropout: bool = True
     checkpointing: bool = False  # of activations
+    real_weights: bool = False
 
 
 @dataclass
@@ -57,6 +58,8 @@ class LoadedModel:
     batch_size: int
     size_note: str = ""  # how a reduced model differs from the real one; '' for the real one
     batched: bool = True
+    tokens: int = 0  # that a language model reads or writes in one call
+    answers_prompt: bool = False  # its call ends with the first token of an answer
 
     @property
     def parameters(self) -> int:
@@ -120,6 +123,16 @@ def mean_of(output: Any) -> torch.Tensor:
     return total / len(parts)
 
 
+@contextmanager
+def fetching(source: str) -> Iterator[None]:
+    """Name what to fetch where the network, or the machine's own copy, has it not."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"it is not on this machine and cannot be fetched: {source}"
+        raise TaskFailure("unsupported", "not_downloaded", reason) from error
+
+
 def torchvision() -> Any:
     """Import torchvision. Beside a torch for CPUs the import of its CUDA build fails for missing operators.
 
@@ -157,7 +170,10 @@ def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | Non
         training=spec.mode == "training",
         dropout=not for_accuracy,
         checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
+        real_weights=spec.knobs.get("weights") == "real",
     )
+    if request.real_weights and request.tiny:
+        raise TaskFailure("unsupported", "no_weights", "a reduced model has random weights")
     models = importlib.import_module(f"runner.suites.{spec.suite}.models")
     try:
         built: LoadedModel = models.build(spec.case, request)

@@ -12,6 +12,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -177,7 +178,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
         called = _call_results(setup, call, first)
-        results += called
+        results += [*called, *_token_results(setup.model, called)]
         if spec.dynamic and not spec.compilation:
             results += _other_batch(setup, compiler, call)
         if graphs:
@@ -275,6 +276,16 @@ def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) ->
     if not first.settled:
         facts["warning"] = "the last call that was tried still compiled something"
     return Result(metric, [first.compile_s], call_time.CLOCK, facts=facts)
+
+
+def _token_results(model: LoadedModel, called: Sequence[Result]) -> list[Result]:
+    """Return tokens per second of a language model's compiled step, and the time to its first token."""
+    if not model.tokens:
+        return []
+    (compiled,) = (result for result in called if result.metric == "compiled_latency_ms")
+    per_second = [1000 * model.tokens / time_ms for time_ms in compiled.values]
+    first = [replace(compiled, metric="time_to_first_token_ms")] if model.answers_prompt else []
+    return [replace(compiled, metric="token_per_sec", values=per_second), *first]
 
 
 def _recompiles_result(count: int, before: Sequence[Note]) -> Result:

@@ -16,6 +16,7 @@ from runner.schema.statistics import ValueRule
 from runner.schema.suite import Case, Expected, Matrix, Suite, TaskSpec
 from runner.suites import huggingface, timm, torchbench
 from runner.suites.tables import options_of, rows_of
+from runner.suites.torchdynamo import check_origin
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _OWN = (
@@ -47,9 +48,17 @@ def batch_size_of(task: TaskSpec) -> int | None:
 
 @dataclass(frozen=True)
 class XlaSuite(Suite):
-    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
-        """Return small models where no case is named."""
-        return super().chosen_cases(names or [*_BATCH_SIZES], knobs)
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
+        """Return small models where no case is named, or all of the suite that `origin` names."""
+        origin = knobs.get("origin")
+        suites = [suite for suite in _OF_MODELS if suite.name == origin]
+        of_origin = [case.name for suite in suites for case in suite.chosen_cases((), knobs, device)]
+        small = [name for name in _BATCH_SIZES if origin in (None, ORIGINS[name])]
+        return super().chosen_cases(names or of_origin or small, knobs, device)
+
+    def check(self, task: TaskSpec) -> None:
+        super().check(task)
+        check_origin(task, ORIGINS)
 
     def backends_on(self, device: str) -> tuple[str, ...]:
         """Leave out XLA's on CUDA, which torch_xla no longer supports."""
