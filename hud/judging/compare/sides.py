@@ -144,13 +144,8 @@ def compilations_of(
         run=Run,
         environment=Environment,
     )
-    if not rows:
-        raise BadSide(f"{side}: {_why_none(side, runs)}")
-    others = {row.experiment_id for row in rows}
-    if len(others) > 1:
-        titles = Experiment.objects.in_bulk(others)
-        names = ", ".join(f"{pk} ({titles[pk].title} {titles[pk].backend})" for pk in sorted(others)[:20])
-        raise BadSide(f"{side} has several experiments; add /experiment:ID with one of {names}")
+    if len({row.experiment_id for row in rows}) != 1:
+        raise BadSide(f"{side}: {_why_not_one(side, runs.filter(pk=newest) if rows else runs)}")
     if rows[0].run.is_ab:
         side = replace(side, ab=side.ab or default)
     rows = [row for row in rows if side.ab is None or row.side == (side.ab == "head")]
@@ -166,14 +161,16 @@ def compilations_of(
     return replace(side, kind="run", name=str(newest), experiment=rows[0].experiment_id), rows
 
 
-def _why_none(side: sides.Side, runs: QuerySet[Run]) -> str:
-    """Return why a side has no compilation: no such run, no kernels in it, or those of other experiments."""
+def _why_not_one(side: sides.Side, runs: QuerySet[Run]) -> str:
+    """Return why a side is not of one experiment: there is no such run, or it has kernels of others."""
     if not runs.exists():
         return "there is no run with this number" if side.kind == "run" else "the stream has no such run"
     known = Experiment.objects.filter(compilations__run__in=runs).distinct().order_by("pk")[:20]
     names = ", ".join(f"{one.pk} ({one.title} {one.backend})" for one in known)
     if not names:
         return "no kernels are known of it; only compilations that named them can be compared"
+    if side.experiment is None:
+        return f"it has several experiments; add /experiment:ID with one of {names}"
     return f"it has no kernels of experiment {side.experiment}, but of {names}"
 
 
