@@ -145,7 +145,7 @@ def compilations_of(
         environment=Environment,
     )
     if len({row.experiment_id for row in rows}) != 1:
-        raise BadSide(f"{side}: {_why_not_one(side, runs.filter(pk=newest) if rows else runs)}")
+        raise BadSide(f"{side}: {_why_not_one(side, runs.filter(pk=newest) if newest and rows else runs)}")
     if rows[0].run.is_ab:
         side = replace(side, ab=side.ab or default)
     rows = [row for row in rows if side.ab is None or row.side == (side.ab == "head")]
