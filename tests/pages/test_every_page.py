@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 WIDTHS = (1440, 768, 390)
+ALL_WIDTHS = (1920, 1440, 1280, 768, 390)
 LARGEST_BYTES = 150_000  # of a page, gzip, beside the chart library
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
     (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
@@ -40,6 +41,52 @@ _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
     .filter((one) => one.clientWidth && !one.closest(".scroll"))
     .filter((one) => getComputedStyle(one).overflowX === "visible")
     .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
+
+# What a reader cannot see: text cut off without a title that has it whole, columns beyond a table's edge on a
+# wide screen, broken numbers, labels of a chart that lie on each other, characters that no font has.
+_HIDDEN = r"""() => {
+    const faults = [], shown = (element) => element.checkVisibility() && element.getBoundingClientRect().width;
+    const words = (element) => element.textContent.trim().replace(/\s+/g, " ").slice(0, 40);
+    for (const element of document.querySelectorAll("main *")) {
+        if (!shown(element) || element.matches("input, .visually-hidden")) continue;
+        const style = getComputedStyle(element);
+        const clips = style.overflowX === "hidden" || style.overflowX === "clip";
+        if (clips && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 1
+                && !element.closest("[title]") && !element.closest("svg"))
+            faults.push(`cut: ${element.tagName} ${element.className} ${words(element)}`);
+        if (element.matches(".scroll") && innerWidth >= 1280 && element.scrollWidth > element.clientWidth + 1)
+            faults.push(`cut columns: ${element.scrollWidth - element.clientWidth} px of ${words(element)}`);
+        if (element.matches("td.num, span.num") && !element.children.length && element.textContent.trim()) {
+            const range = document.createRange();
+            range.selectNodeContents(element);
+            const lines = new Set([...range.getClientRects()].map((rect) => Math.round(rect.top)));
+            if (lines.size > 1) faults.push(`broken number: ${words(element)}`);
+        }
+    }
+    for (const chart of document.querySelectorAll("main svg")) {
+        const labels = [...chart.querySelectorAll("text")].filter(shown)
+            .map((label) => [label.textContent, label.getBoundingClientRect()]);
+        const frame = chart.closest("section, .card, main").getBoundingClientRect();
+        for (const [text, box] of labels)
+            if (box.right > frame.right || box.left < frame.left) faults.push(`beyond its card: ${text}`);
+        labels.forEach(([text, box], index) => labels.slice(index + 1).forEach(([other, rect]) => {
+            const across = Math.min(box.right, rect.right) - Math.max(box.left, rect.left);
+            const down = Math.min(box.bottom, rect.bottom) - Math.max(box.top, rect.top);
+            if (across > 1 && down > 3) faults.push(`labels overlap: ${text} and ${other}`);
+        }));
+    }
+    const canvas = document.createElement("canvas"), pen = canvas.getContext("2d", {willReadFrequently: true});
+    const drawn = (character) => {
+        pen.clearRect(0, 0, 40, 40);
+        pen.font = `20px ${getComputedStyle(document.body).fontFamily}`;
+        pen.fillText(character, 5, 25);
+        return pen.getImageData(0, 0, 40, 40).data.join();
+    };
+    const missing = drawn(String.fromCodePoint(0x10fffd));
+    for (const character of new Set(document.body.innerText.replace(/[\x00-\x7f\s]|\p{Cf}/gu, "")))
+        if (drawn(character) === missing) faults.push(`no glyph: ${character}`);
+    return faults;
+}"""
 
 
 @dataclass
@@ -184,9 +231,11 @@ def test_every_page_in_every_size_and_theme(browser: Browser, world: World) -> N
         context, walk = _walk(browser, world, color_scheme=scheme)
         for address in world.addresses():
             walk.open(address)
-            for width in WIDTHS:
+            for width in ALL_WIDTHS:
                 walk.page.set_viewport_size({"width": width, "height": 900})
                 walk.run_axe()
+                for fault in walk.page.evaluate(_HIDDEN):
+                    walk.note(fault)
         faults += [f"{scheme}: {fault}" for fault in walk.faults]
         context.close()
     assert not faults, "\n".join(faults)
