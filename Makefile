@@ -35,6 +35,7 @@ lint: .venv/dev.stamp
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@SECRET_KEY=lint $(PY) -m mypy hud runner tests manage.py
+	@.venv/bin/lint-imports --no-logo --no-cache
 	@SECRET_KEY=lint $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 soak: .venv/dev.stamp

@@ -151,8 +151,13 @@ TEMPLATES = [
                 "hud.accounts.access.may",
                 "hud.pages.streams.context",
             ],
-            "builtins": ["hud.templatetags.hud_tags"],
-            "libraries": {"compare_tags": "hud.pages.compare.tags"},
+            "builtins": ["hud.pages.tags"],
+            "libraries": {
+                "compare_tags": "hud.pages.compare.tags",
+                "run_tags": "hud.pages.run.tags",
+                "suite_tags": "hud.pages.suite.tags",
+                "table_tags": "hud.pages.table_tags",
+            },
         },
     }
 ]

@@ -23,23 +23,6 @@ MAY_IMPORT = {
     "runner.formats": ("runner.schema",),
     "runner.suites": ("runner.schema", "runner.formats"),  # the plain part of a suite
 }
-# A package of hud imports those of a lower layer and its own; the rest of hud may import all of them.
-LAYERS = {
-    "hud.runs.states": 0,  # pure code
-    "hud.judging.regressions.states": 0,  # likewise
-    "hud.judging.bisect.search": 0,  # likewise
-    "hud.models": 0,
-    "hud.tables": 1,
-    "hud.accounts": 1,
-    "hud.hosts": 1,
-    "hud.runs": 2,
-    "hud.ingest": 3,
-    "hud.corrections": 4,
-    "hud.judging": 3,
-    "hud.notifications": 4,
-    "hud.pages": 5,
-    "hud.api": 5,
-}
 
 
 def modules(package: str) -> list[str]:
@@ -133,38 +116,10 @@ def test_pages_and_api_are_there_before_workers_are_forked() -> None:
     loaded(["hud.wsgi"], first=f"{settings}; import hud.wsgi; assert 'hud.urls' in sys.modules")
 
 
-@pytest.mark.parametrize("name", modules("hud"))
-def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> None:
-    own = next((layer for package, layer in LAYERS.items() if below(name, (package,))), None)
-    for imported in imports(name):
-        assert not below(imported, ("torch", "triton"))
-        if below(imported, ("runner",)) and imported != "runner":
-            assert below(imported, SHARED), f"{name} imports {imported}"
-        layer = next((layer for package, layer in LAYERS.items() if below(imported, (package,))), None)
-        if own is not None and layer is not None:
-            assert layer <= own, f"{name} imports {imported}, which is above it"
-
-
-@pytest.mark.parametrize("name", modules("hud/api"))
-def test_the_api_imports_no_page(name: str) -> None:
-    assert not [imported for imported in imports(name) if below(imported, ("hud.pages",))]
-
-
-@pytest.mark.parametrize("name", [one for one in modules("hud/pages") if one.count(".") > 2])
-def test_pages_do_not_import_each_other(name: str) -> None:
-    """Refuse an import of one page by another; what two pages read stands below them."""
-    own = ".".join(name.split(".")[:3])
-    pages = [f"hud.pages.{folder.name}" for folder in (ROOT / "hud" / "pages").iterdir() if folder.is_dir()]
-    others = {one for one in imports(name) if below(one, tuple(page for page in pages if page != own))}
-    assert not others, f"{name} imports another page"
-
-
 @pytest.mark.parametrize("name", RUNNER)
-def test_the_runner_imports_nothing_of_hud_and_each_package_what_it_may(name: str) -> None:
+def test_each_package_of_the_runner_imports_what_it_may(name: str) -> None:
     package = next((package for package in MAY_IMPORT if below(name, (package,))), "")
     for imported in imports(name):
-        assert not below(imported, ("hud",)), f"{name} imports {imported}"
-        assert not below(imported, ("django",)), f"{name} imports {imported}"
         if name in TORCH:
             assert not below(imported, ("rq",)), f"{name} imports {imported}"
         if name in PLAIN:

@@ -15,14 +15,14 @@ from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, Items, StrictBody, of_table
 from hud.judging.bisect import work
-from hud.judging.bisect.search import most_steps
 from hud.judging.bisect.work import Build
 from hud.judging.regressions import events, known_failures, read
 from hud.judging.regressions.read import Scope
-from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, BisectStep, Cause, Experiment, KnownFailure, Regression
 from hud.problems import Problem, row_of
 from hud.runs.branches import branch_or_default
+from hud.states.bisect import most_steps
+from hud.states.regressions import TOLD, Event, RegressionState
 from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])

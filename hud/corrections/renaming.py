@@ -14,11 +14,11 @@ from django.db.models import Exists, OuterRef, QuerySet
 from hud.accounts import audit
 from hud.corrections.deletion import ChangedRows, delete_rows, judge_again, touch
 from hud.ingest.runs import changing_references
-from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
 from hud.problems import Problem
 from hud.sql import execute, fetch_tuples
+from hud.states.regressions import ACTIVE
 from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 

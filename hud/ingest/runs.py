@@ -32,7 +32,7 @@ from runner.schema.tasks import CANCELLED
 
 _MAX_NUMBER = 10_000  # of a process
 _MAX_COMPILATIONS = 2**15  # that the column of their number holds
-_ENDS = (  # the first that applies to a result, as in `hud/runs/states.py`
+_ENDS = (  # the first that applies to a result, as in `hud/states/runs.py`
     (State.CANCELLED, {"not_run"}),
     (State.TIMED_OUT, {"timed_out"}),
     (State.FAILED, {"wrong", "oom", "crashed", "failed"}),

@@ -57,7 +57,7 @@ class Verdict:
     baseline: float | None = None
     baseline_n: int = 0
     suspect: bool = False
-    reason: str = ""  # a code; `hud.templatetags.hud_tags.REASONS` has the words
+    reason: str = ""  # a code; `hud.pages.tags.REASONS` has the words
 
 
 def judge(

@@ -3,7 +3,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import hud.runs.states
+import hud.states.runs
 import uuid
 from django.db import migrations, models
 
@@ -196,7 +196,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('uid', models.UUIDField(default=uuid.uuid4, unique=True)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('timed_out', 'Timed Out'), ('lost', 'Lost'), ('cancelled', 'Cancelled')], default=hud.runs.states.RunState['QUEUED'], max_length=10)),
+                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('timed_out', 'Timed Out'), ('lost', 'Lost'), ('cancelled', 'Cancelled')], default=hud.states.runs.RunState['QUEUED'], max_length=10)),
                 ('reason', models.CharField(blank=True, max_length=500)),
                 ('title', models.CharField(blank=True, max_length=300)),
                 ('request', models.JSONField(default=dict)),
@@ -264,7 +264,7 @@ class Migration(migrations.Migration):
                 ('position', models.IntegerField()),
                 ('process', models.SmallIntegerField(default=0)),
                 ('spec', models.JSONField()),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('done', 'Done'), ('lost', 'Lost'), ('cancelled', 'Cancelled')], default=hud.runs.states.TaskState['QUEUED'], max_length=10)),
+                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('done', 'Done'), ('lost', 'Lost'), ('cancelled', 'Cancelled')], default=hud.states.runs.TaskState['QUEUED'], max_length=10)),
                 ('status', models.CharField(blank=True, max_length=12)),
                 ('code', models.CharField(blank=True, max_length=100)),
                 ('reason', models.CharField(blank=True, max_length=1000)),

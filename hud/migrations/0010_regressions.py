@@ -3,7 +3,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import hud.judging.regressions.states
+import hud.states.regressions
 from django.conf import settings
 from django.db import migrations, models
 
@@ -31,8 +31,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('class_key', models.CharField(max_length=64)),
-                ('state', models.CharField(choices=[('suspect', 'Suspect'), ('open', 'Open'), ('confirmed', 'Confirmed'), ('acknowledged', 'Acknowledged'), ('resolved', 'Resolved'), ('accepted', 'Accepted'), ('dismissed', 'Dismissed')], default=hud.judging.regressions.states.RegressionState['SUSPECT'], max_length=12)),
-                ('kind', models.CharField(default=hud.judging.regressions.states.RegressionKind['STEP'], max_length=12)),
+                ('state', models.CharField(choices=[('suspect', 'Suspect'), ('open', 'Open'), ('confirmed', 'Confirmed'), ('acknowledged', 'Acknowledged'), ('resolved', 'Resolved'), ('accepted', 'Accepted'), ('dismissed', 'Dismissed')], default=hud.states.regressions.RegressionState['SUSPECT'], max_length=12)),
+                ('kind', models.CharField(default=hud.states.regressions.RegressionKind['STEP'], max_length=12)),
                 ('since', models.DateTimeField()),
                 ('points', models.IntegerField(default=1)),
                 ('before', models.FloatField(null=True)),

@@ -2,7 +2,7 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import hud.judging.bisect.search
+import hud.states.bisect
 from django.db import migrations, models
 
 
@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('builds', models.JSONField()),
-                ('state', models.CharField(default=hud.judging.bisect.search.BisectState['RUNNING'], max_length=20)),
+                ('state', models.CharField(default=hud.states.bisect.BisectState['RUNNING'], max_length=20)),
                 ('reason', models.CharField(blank=True, max_length=500)),
                 ('good', models.SmallIntegerField(null=True)),
                 ('bad', models.SmallIntegerField(null=True)),
@@ -57,6 +57,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='bisect',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', hud.judging.bisect.search.BisectState['RUNNING'])), fields=('regression',), name='one_running_bisect'),
+            constraint=models.UniqueConstraint(condition=models.Q(('state', hud.states.bisect.BisectState['RUNNING'])), fields=('regression',), name='one_running_bisect'),
         ),
     ]

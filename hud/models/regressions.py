@@ -15,13 +15,13 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from hud.judging.bisect.search import BisectState
-from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
 from hud.models.base import NamedRow, Real, choices_of
 from hud.models.hosts import Accelerator
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 from hud.models.streams import Stream
+from hud.states.bisect import BisectState
+from hud.states.regressions import ACTIVE, RegressionKind, RegressionState
 
 
 class SeriesState(NamedRow):

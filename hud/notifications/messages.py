@@ -18,7 +18,6 @@ from django.utils import timezone
 from hud.judging.backlog import overdue_suites
 from hud.judging.compare.ab_runs import result_of
 from hud.judging.regressions.groups import CauseLines, group
-from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import (
     Delivery,
     Notice,
@@ -33,6 +32,7 @@ from hud.models import (
     WebhookFormat,
 )
 from hud.notifications.sending import sign
+from hud.states.regressions import AT_ONCE, RegressionState
 from hud.tables.table import DataTable, under
 
 OVERDUE, RUN_ENDED, TEST = "overdue", "run.ended", "test"  # events that are no states of a regression

@@ -20,8 +20,8 @@ from hud.hosts import queues
 from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
 from hud.models import ACTIVE, Heartbeat, Import, Run, Task, Upload
-from hud.runs.states import RunState, TaskState
 from hud.sql import fetch_tuples
+from hud.states.runs import RunState, TaskState
 
 STILL = timedelta(seconds=120)  # many times the longest pause between two heartbeats of a process that works
 _WORK: dict[str, Callable[[], QuerySet[Run] | QuerySet[Import]]] = {

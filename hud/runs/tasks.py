@@ -1,4 +1,4 @@
-"""Tasks under lease: claim, report, finish, lose; the state of a run follows. `hud/runs/states.py` has the
+"""Tasks under lease: claim, report, finish, lose; the state of a run follows. `hud/states/runs.py` has the
 rules. Locks are taken on tasks first, then on their run.
 
 Every write of a host is fenced by the token of its claim: after `break_leases` has taken the task back, the
@@ -22,10 +22,11 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.models import ACTIVE, Accelerator, ApiKey, Audit, Host, Run, RunEnd, RunRequest, State, Task
 from hud.problems import Problem
-from hud.runs import matching, states
+from hud.runs import matching
 from hud.runs.requests import DEFAULT_INTERPRETER
-from hud.runs.states import TaskState
 from hud.sql import fetch_tuples
+from hud.states import runs as states
+from hud.states.runs import TaskState
 from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
 from runner.schema.records import STATUSES
 

@@ -13,7 +13,10 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.judging.bisect import work
-from hud.judging.bisect.search import (
+from hud.judging.bisect.work import Build, in_order
+from hud.judging.comparison import MOST_PLANNED
+from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
+from hud.states.bisect import (
     MOST_ATTEMPTS,
     BisectState,
     StepAnswer,
@@ -21,9 +24,6 @@ from hud.judging.bisect.search import (
     most_steps,
     next_step,
 )
-from hud.judging.bisect.work import Build, in_order
-from hud.judging.comparison import MOST_PLANNED
-from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
 from tests.support.factories import (
     create_accelerator,
     create_environment,

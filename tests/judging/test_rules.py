@@ -14,7 +14,6 @@ from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.look_back import look_back
-from hud.judging.regressions.states import Event
 from hud.judging.rules import write
 from hud.judging.rules.preview import preview
 from hud.judging.rules.thresholds import Thresholds
@@ -31,6 +30,7 @@ from hud.models import (
     Threshold,
 )
 from hud.pages.funnel import view as funnel
+from hud.states.regressions import Event
 from runner.formats.parameters import Parameters
 from tests.support.factories import (
     create_experiment,

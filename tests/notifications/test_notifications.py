@@ -21,13 +21,13 @@ from django.utils import timezone
 from hud.judging.backlog import overdue_suites
 from hud.judging.regressions import events
 from hud.judging.regressions.events import apply, record
-from hud.judging.regressions.states import Event
 from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Stream, Webhook
 from hud.notifications import sending, webhooks
 from hud.notifications.messages import EVENTS, queue_overdue
 from hud.notifications.sending import CannotSend
 from hud.notifications.webhooks import BACKOFF_S, deliver
 from hud.runs.tasks import cancel
+from hud.states.regressions import Event
 from tests.support.claims import attach, claim, end, request
 from tests.support.factories import (
     create_experiment,

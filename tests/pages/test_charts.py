@@ -16,8 +16,8 @@ from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.multiples import Chart, Multiples, Spot
 from hud.pages.experiment.tables import json_block
 from hud.pages.experiment.view import lines_of
+from hud.pages.tags import sparkline
 from hud.tables.formatting import duration, number, quantity
-from hud.templatetags.hud_tags import sparkline
 from tests.support.experiment_pages import read_page
 from tests.support.factories import (
     create_environment,

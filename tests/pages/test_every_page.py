@@ -45,7 +45,8 @@ _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
 # What a reader cannot see: text cut off without a title that has it whole, columns beyond a table's edge on a
 # wide screen, broken numbers, labels of a chart that lie on each other, characters that no font has.
 _HIDDEN = r"""() => {
-    const faults = [], shown = (element) => element.checkVisibility() && element.getBoundingClientRect().width;
+    const faults = [];
+    const shown = (element) => element.checkVisibility() && element.getBoundingClientRect().width;
     const words = (element) => element.textContent.trim().replace(/\s+/g, " ").slice(0, 40);
     for (const element of document.querySelectorAll("main *")) {
         if (!shown(element) || element.matches("input, .visually-hidden")) continue;
@@ -75,7 +76,7 @@ _HIDDEN = r"""() => {
             if (across > 1 && down > 3) faults.push(`labels overlap: ${text} and ${other}`);
         }));
     }
-    const canvas = document.createElement("canvas"), pen = canvas.getContext("2d", {willReadFrequently: true});
+    const pen = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
     const drawn = (character) => {
         pen.clearRect(0, 0, 40, 40);
         pen.font = `20px ${getComputedStyle(document.body).fontFamily}`;

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from hud.accounts.roles import Role
 from hud.judging.regressions.groups import make_causes
-from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Regression, Run, State, Stream
+from hud.states.regressions import ACTIVE
 from tests.support.factories import (
     create_experiment,
     create_measurement,

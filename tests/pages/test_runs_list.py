@@ -13,8 +13,8 @@ from django.utils import timezone
 from hud.models import Stream
 from hud.pages.runs import view
 from hud.pages.runs.view import PAGE_ROWS
+from hud.pages.tags import commit_range
 from hud.tables.table import Column, DataTable
-from hud.templatetags.hud_tags import commit_range
 from tests.support.factories import (
     create_experiment,
     create_measurement,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
-from hud.runs import states
-from hud.runs.states import TaskState
+from hud.states import runs as states
+from hud.states.runs import TaskState
 
 MAX_ATTEMPTS = 2
 MAX_RUNS = 4
@@ -45,7 +45,7 @@ class Lease:
 
 
 class Pure:
-    """The world as `hud/runs/states.py` has it."""
+    """The world as `hud/states/runs.py` has it."""
 
     def __init__(self) -> None:
         self.runs: list[PureRun] = []

@@ -32,8 +32,9 @@ from hud.hosts import registration
 from hud.ingest import deliveries
 from hud.models import Accelerator, Audit, Host, Run, Task
 from hud.problems import Problem
-from hud.runs import logs, requests, states, tasks
-from hud.runs.states import TaskState
+from hud.runs import logs, requests, tasks
+from hud.states import runs as states
+from hud.states.runs import TaskState
 from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import Selection, plan

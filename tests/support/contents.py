@@ -9,8 +9,8 @@ from typing import Any
 from django.urls import reverse
 from django.utils import timezone
 
-from hud.judging.regressions.states import RegressionState
 from hud.runs import logs
+from hud.states.regressions import RegressionState
 from tests.support.compilations import BEFORE, mobilenet, planted, store
 from tests.support.factories import (
     create_accelerator,

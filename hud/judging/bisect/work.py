@@ -19,7 +19,6 @@ from packaging.version import InvalidVersion, Version
 
 from hud.accounts import audit
 from hud.hosts.registration import visible_accelerators
-from hud.judging.bisect.search import BisectState, StepAnswer, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
 from hud.judging.regressions import confirm
 from hud.judging.regressions.events import record
@@ -28,6 +27,7 @@ from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run,
 from hud.points.facts import flat
 from hud.problems import Problem
 from hud.runs.tasks import cancel as cancel_run
+from hud.states.bisect import BisectState, StepAnswer, Word, next_step
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 

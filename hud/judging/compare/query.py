@@ -17,12 +17,12 @@ from hud.judging.compare.points import Cohort, ComparedPoint, Fact, Places, Poin
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
-from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
 from hud.runs.places import Builds, Rerun
 from hud.sql import Bools, by_id, fetch_models, fetch_tuples, int_array
+from hud.states.regressions import ACTIVE
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 

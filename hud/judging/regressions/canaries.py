@@ -12,9 +12,9 @@ from functools import cache
 from django.db.models import F, Q
 
 from hud.judging.regressions.events import record
-from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind
 from hud.models import VERDICT_CODES, Point, Regression, Run, Series
 from hud.runs.branches import stored_names
+from hud.states.regressions import ACTIVE, Canaries, Event, RegressionKind
 from runner.schema.metrics import EAGER_TIMES
 from runner.suites import CEILINGS
 

@@ -21,11 +21,11 @@ from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
 from hud.judging.regressions.events import decide_by_pairs, record
 from hud.judging.regressions.groups import by_key
-from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
+from hud.states.regressions import Canaries, RegressionKind, RegressionState
 from runner.schema.compilations import draw_obstacle
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest

@@ -11,9 +11,9 @@ from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
 from hud.accounts import audit
-from hud.judging.regressions.states import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
 from hud.models import Notice, Regression, RegressionEvent, Run, Series
 from hud.problems import Problem
+from hud.states.regressions import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
 from runner.formats.errors import Fault
 
 State = Regression.State

@@ -13,10 +13,10 @@ from hud.judging.attribution import note_changes
 from hud.judging.levels import Level, Move, SeriesPoint
 from hud.judging.regressions import canaries, known_failures, moves
 from hud.judging.regressions.events import apply, close, record, set_state
-from hud.judging.regressions.states import ACTIVE, AT_ONCE, Canaries, Event
 from hud.judging.rules.thresholds import Judging
 from hud.judging.verdict import Verdict
 from hud.models import Compilation, Point, Regression, RegressionEvent, Series
+from hud.states.regressions import ACTIVE, AT_ONCE, Canaries, Event
 from runner.schema.compilations import Compiled, Note
 
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)

@@ -19,10 +19,10 @@ from django.db.models import Count, Q
 from django.db.models.query import QuerySet
 from django.utils import timezone
 
-from hud.judging.regressions.states import TOLD, Canaries, RegressionKind
 from hud.models import Cause, Regression, Run, SeriesState, Stream
 from hud.points import nights
 from hud.points.nights import Night
+from hud.states.regressions import TOLD, Canaries, RegressionKind
 
 T = TypeVar("T")
 _FEWEST = 3  # experiments in a group

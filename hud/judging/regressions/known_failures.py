@@ -9,10 +9,10 @@ from django.db import transaction
 from hud.accounts import audit
 from hud.judging.regressions.events import close
 from hud.judging.regressions.groups import by_key
-from hud.judging.regressions.states import ACTIVE, RegressionKind
 from hud.models import Experiment, KnownFailure, Notice, Regression, Series, Stream
 from hud.points.expectations import Expectations
 from hud.problems import Problem
+from hud.states.regressions import ACTIVE, RegressionKind
 from runner.formats.errors import Fault
 from runner.formats.scalars import INVISIBLE
 

@@ -18,10 +18,10 @@ from hud.judging.change_points import change_points
 from hud.judging.judge import read_points
 from hud.judging.levels import SeriesPoint
 from hud.judging.regressions.events import apply, close, record
-from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
 from hud.judging.verdict import series_noise
 from hud.models import Regression, Series, SeriesState
+from hud.states.regressions import ACTIVE, AT_ONCE, Event, RegressionKind
 from runner.schema.statistics import median
 
 MOST_POINTS = 200  # that one look reads of a series

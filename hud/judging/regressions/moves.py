@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hud.judging.levels import Move
-from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionKind, RegressionState
+from hud.states.regressions import ACTIVE, TOLD, Event, RegressionKind, RegressionState
 from runner.schema.statistics import median
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.groups import CauseLines, by_key, experiments_of_runs, group, score
-from hud.judging.regressions.states import ACTIVE, TOLD, RegressionState
 from hud.models import Cause, Experiment, Metric, Regression, RegressionEvent, Run, Series, Stream
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.states.regressions import ACTIVE, TOLD, RegressionState
 from hud.tables.table import DataTable, experiment_of
 
 MOST_ROWS = 500

@@ -15,9 +15,9 @@ from hud.judging.compare.judged import JudgedCell
 from hud.judging.compare.query import Candidate, ComparedRow, ComparePage, Sections
 from hud.pages import streams
 from hud.pages.sparkline import TONES, change_interval
+from hud.pages.tags import path
 from hud.tables.formatting import address, percent, signed_percent, unit
 from hud.tables.html import badge_html, element, join, link
-from hud.templatetags.hud_tags import path
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes

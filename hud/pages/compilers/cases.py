@@ -21,12 +21,12 @@ from hud.models import VERDICTS, Experiment, Point, Stream
 from hud.pages.backends import SHOWN, SORTS, BackendComparison
 from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
+from hud.pages.table_tags import fixed, margin
+from hud.pages.tags import expectation_html
 from hud.points.nights import PASSES, UNDECIDED, Block, Night, Values, day
 from hud.sql import by_id, fetch_columns, int_array
 from hud.tables.formatting import address, signed_percent
 from hud.tables.table import DataTable
-from hud.templatetags.hud_tags import expectation_html
-from hud.templatetags.table_tags import fixed, margin
 
 GRID_NIGHTS = 28
 BEYOND = 2.5  # times the noise

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 from hud.judging.regressions.read import add_runs
-from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
 from hud.points.columns import key_of, place_of
@@ -20,6 +19,7 @@ from hud.points.read import with_levels
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
+from hud.states.regressions import ACTIVE
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 

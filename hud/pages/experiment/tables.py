@@ -15,11 +15,11 @@ from hud.pages import streams
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
+from hud.pages.tags import cell_html, commit, targets_html, value_html, verdict_badge
 from hud.runs.branches import other_branch
 from hud.tables.formatting import address, ago, moment, run_link
 from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
 from hud.tables.table import Column, DataTable
-from hud.templatetags.hud_tags import cell_html, commit, targets_html, value_html, verdict_badge
 
 _BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
 _MOST_KERNELS = 10  # in the table of choices

@@ -20,7 +20,6 @@ from hud.corrections import notes
 from hud.hosts.registration import present_accelerators
 from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
-from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, query, tables
@@ -36,6 +35,7 @@ from hud.runs.branches import other_branch
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
+from hud.states.regressions import RegressionState, possible
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, options
 from hud.tables.table import IDENTITY

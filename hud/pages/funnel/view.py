@@ -9,10 +9,10 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from hud.judging.regressions.states import RegressionState
 from hud.models import Stream
 from hud.pages import data, streams
 from hud.sql import fetch_tuples
+from hud.states.regressions import RegressionState
 from hud.tables.formatting import percent
 from hud.tables.html import dim, element
 from hud.tables.table import Column, DataTable

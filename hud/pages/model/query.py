@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Point, Regression, Series, Stream
 from hud.pages.backends_table import backend_place, colour
 from hud.points import expectations
@@ -14,6 +13,7 @@ from hud.points import read as points
 from hud.points.columns import SuiteColumn, columns_of, metric_names
 from hud.points.targets import Targets
 from hud.sql import fetch_models, int_array
+from hud.states.regressions import ACTIVE
 from hud.tables.formatting import json_text
 
 _TREND = 28  # points

@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from hud.judging.bisect import work
-from hud.judging.bisect.search import BisectState
 from hud.judging.compare.sides import resolve
 from hud.judging.regressions.groups import CauseLines
 from hud.judging.regressions.read import (
@@ -26,7 +25,6 @@ from hud.judging.regressions.read import (
     grouped,
     rows,
 )
-from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
 from hud.models import Bisect, Environment, Regression, RegressionEvent, Stream
 from hud.pages.query_string import number, one_of, words
 from hud.points.facts import fact_name
@@ -34,6 +32,8 @@ from hud.points.kernels import known_between
 from hud.runs.branches import branch_or_default
 from hud.runs.places import Builds, Rerun
 from hud.sql import fetch_tuples
+from hud.states.bisect import BisectState
+from hud.states.regressions import ACTIVE, TOLD, Event, RegressionState, possible
 from runner.schema.devices import is_named
 
 _TABS: dict[str, tuple[Sequence[str], bool | None]] = {  # states, and whether they are muted

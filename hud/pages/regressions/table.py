@@ -6,10 +6,10 @@ from hud.judging.regressions.groups import CauseLines
 from hud.models import Bisect, BisectStep, Regression
 from hud.pages import streams
 from hud.pages.regressions.query import RegressionsPage
+from hud.pages.tags import move_line
 from hud.tables.formatting import run_link, signed_percent
 from hud.tables.html import NOTHING, dim, element, join, link, span, text
 from hud.tables.table import Column, DataTable
-from hud.templatetags.hud_tags import move_line
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
 

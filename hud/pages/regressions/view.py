@@ -16,11 +16,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from hud.accounts.access import scopes_of
 from hud.judging.bisect import work
-from hud.judging.bisect.search import BisectState, most_steps
 from hud.judging.regressions import events
 from hud.judging.regressions.groups import of_cause
 from hud.judging.regressions.read import MOST_ROWS, with_history
-from hud.judging.regressions.states import BY_PEOPLE, Event
 from hud.models import Bisect, Regression
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
@@ -28,6 +26,8 @@ from hud.pages.regressions import query
 from hud.pages.regressions.table import STEPS, causes_html, change_html
 from hud.points.sides import BadSide
 from hud.problems import Problem
+from hud.states.bisect import BisectState, most_steps
+from hud.states.regressions import BY_PEOPLE, Event
 
 _MUTE_DAYS = 14
 

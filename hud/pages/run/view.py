@@ -22,12 +22,12 @@ from hud.pages.query_string import MAX_ID
 from hud.pages.run import query
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
+from hud.pages.tags import commit_range, path, targets_html, value_html, verdict_badge
 from hud.runs import lines, logs, tasks
 from hud.runs.requests import request_explanation
 from hud.tables.formatting import address, better, long_name, number
 from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
 from hud.tables.table import Column, DataTable, Order
-from hud.templatetags.hud_tags import commit_range, path, targets_html, value_html, verdict_badge
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest

@@ -12,13 +12,13 @@ from django.utils.safestring import SafeString
 from hud.models import Run, State
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import number, one_of, without, words
+from hud.pages.tags import commit
 from hud.points.streams import with_results
 from hud.runs import lines
 from hud.runs.lines import RunLine
 from hud.tables.formatting import address, ago, duration, plain, run_link
 from hud.tables.html import NOTHING, badge_html, dim, join, link, span
 from hud.tables.table import Column, DataTable
-from hud.templatetags.hud_tags import commit
 from runner.suites import SUITES
 
 PAGE_ROWS = 50

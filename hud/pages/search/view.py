@@ -11,13 +11,13 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from hud.judging.regressions.read import JOINS
-from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID, OPTIONS
 from hud.pages.query_string import words as text_field
 from hud.pages.streams import link
 from hud.sql import by_id, fetch_tuples
+from hud.states.regressions import ACTIVE
 from hud.tables.table import DataTable
 from runner.suites import SUITES
 

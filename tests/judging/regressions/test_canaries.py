@@ -12,8 +12,8 @@ from hud.judging.judge import process_pending
 from hud.judging.regressions import read
 from hud.judging.regressions.canaries import Canary, check
 from hud.judging.regressions.groups import make_causes
-from hud.judging.regressions.states import Canaries
 from hud.models import IMPORT, Regression, Stream
+from hud.states.regressions import Canaries
 from runner.formats.parameters import Parameters
 from tests.support.records import as_list, v3_record
 

@@ -10,10 +10,10 @@ import pytest
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.judging.regressions.known_failures import forget, mark
-from hud.judging.regressions.states import ACTIVE
 from hud.models import Audit, Delivery, Experiment, KnownFailure, Notice, Regression, Stream, Webhook
 from hud.notifications.messages import queue_messages
 from hud.problems import Problem
+from hud.states.regressions import ACTIVE
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_measurement, create_regression
 from tests.support.records import as_list, v3_record

@@ -10,8 +10,8 @@ import pytest
 from hud.judging.levels import Move
 from hud.judging.regressions import moves
 from hud.judging.regressions.moves import follow, kind_of
-from hud.judging.regressions.states import ACTIVE, Event, RegressionKind, RegressionState
 from hud.models import Regression
+from hud.states.regressions import ACTIVE, Event, RegressionKind, RegressionState
 
 NIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 STEP, DRIFT, FAILURE = RegressionKind.STEP, RegressionKind.DRIFT, RegressionKind.FAILURE

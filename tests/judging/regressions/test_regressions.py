@@ -14,7 +14,6 @@ from hud.judging import judge, levels
 from hud.judging.judge import process_pending
 from hud.judging.regressions import events
 from hud.judging.regressions.look_back import find, look_back
-from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
 from hud.judging.verdict import Rule
 from hud.models import (
     NIGHTLY,
@@ -31,6 +30,7 @@ from hud.models import (
     Stream,
 )
 from hud.problems import Problem
+from hud.states.regressions import ACTIVE, Event, RegressionState, next_state
 from runner.formats.parameters import Parameters
 from tests.judging.change_points.truth import listed_nights
 from tests.support.factories import create_measurement, create_run

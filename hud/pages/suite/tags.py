@@ -13,10 +13,10 @@ from hud.models import Metric, Point
 from hud.pages.query_string import without
 from hud.pages.suite.newest import SuiteTotals
 from hud.pages.suite.query import SPEEDUPS, PlainCell, SuitePage, SuiteRow
+from hud.pages.tags import cell_html, sparkline
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, element, join
 from hud.tables.table import Column, DataTable, Order
-from hud.templatetags.hud_tags import cell_html, sparkline
 
 register = template.Library()
 _UNKNOWN = '<span class="dim">unknown</span>'

@@ -1,0 +1,1 @@
+"""States and what moves them, as pure code: no Django, no database."""
