@@ -1,0 +1,121 @@
+"""The files of `deploy/` name what there is: processes, settings, metrics; nginx passes on what it should."""
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from tests.support.servers import ROOT, Hud, free_port
+from tests.support.waiting import wait_for
+
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
+BACKGROUND = ("tick", "judge", "imports")
+
+
+def lines(path: Path, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", path.read_text(), re.MULTILINE)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd")
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    paths = [tmp_path / unit.name for unit in UNITS]
+    for unit, path in zip(UNITS, paths, strict=True):
+        text = unit.read_text().replace("/opt/compiler-hud/.venv/bin/", f"{ROOT}/.venv/bin/")
+        path.write_text(text.replace("/opt/compiler-hud", str(ROOT)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, paths)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_units_and_services_start_every_process() -> None:
+    compose = (DEPLOY / "compose" / "compose.yaml").read_text()
+    for name in BACKGROUND:
+        unit = DEPLOY / "systemd" / f"compiler-hud-{name}.service"
+        assert lines(unit, "ExecStart") == [f"/opt/compiler-hud/.venv/bin/python manage.py {name}"]
+        assert f"  {name}:\n    <<: *hud\n    command: python manage.py {name}\n" in compose
+    web = (DEPLOY / "systemd" / "compiler-hud-web.service").read_text()
+    assert "gunicorn -c python:hud.server.gunicorn_conf hud.wsgi" in web
+    upgrade = lines(DEPLOY / "systemd" / "compiler-hud-upgrade.service", "ExecStart")
+    assert [line.split()[2] for line in upgrade] == ["upgrade", "bootstrap", "collectstatic"]
+    for unit in UNITS:
+        for path in lines(unit, "EnvironmentFile"):
+            assert (DEPLOY / f"{Path(path).name}.example").exists()
+
+
+def test_every_setting_of_the_example_is_documented_or_read() -> None:
+    documented = (ROOT / "docs" / "deploying.md").read_text() + (ROOT / "docs" / "hosts.md").read_text()
+    for example in DEPLOY.glob("*.env.example"):
+        for name in re.findall(r"^([A-Z_]+)=", example.read_text(), re.MULTILINE):
+            assert name in documented or name in example.with_suffix("").name.upper() or name == "OPTIONS", (
+                name
+            )
+
+
+@pytest.mark.django_db
+def test_alerts_ask_for_metrics_that_are_served() -> None:
+    rules = re.findall(r"expr: (.*)", (DEPLOY / "prometheus" / "alerts.yaml").read_text())
+    asked = {name for rule in rules for name in re.findall(r"hud_\w+", rule)}
+    served = Client().get("/metrics").content.decode()
+    assert len(asked) >= 4
+    assert asked <= set(re.findall(r"^# TYPE (\w+)", served, re.MULTILINE))
+
+
+@pytest.fixture
+def proxy(live_hud: Hud, tmp_path: Path) -> Iterator[str]:
+    """Return the address of an nginx with the site of `deploy/`, without TLS, in front of the dashboard."""
+    port = free_port()
+    site = (DEPLOY / "nginx" / "compiler-hud.conf").read_text()
+    site = (
+        site[: site.index("server {\n    listen 80;")] + site[site.index("server {\n    listen 443 ssl;") :]
+    )
+    site = re.sub(r" *(ssl_\w+|listen \[).*\n", "", site).replace(
+        "listen 443 ssl", f"listen 127.0.0.1:{port}"
+    )
+    site = site.replace("server 127.0.0.1:8000", f"server {live_hud.url.removeprefix('http://')}")
+    site = site.replace("server_name hud.example.org", "server_name 127.0.0.1")
+    site = site.replace("$scheme", "https")  # as if it had ended TLS
+    folders = "".join(
+        f"{name}_temp_path {tmp_path}/{name};"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (tmp_path / "nginx.conf").write_text(
+        f"pid {tmp_path}/pid; error_log {tmp_path}/error.log; daemon off; events {{}}"
+        f" http {{ access_log off; {folders}\n{site}\n}}"
+    )
+    command = ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
+    subprocess.run([*command, "-t"], check=True, capture_output=True)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    wait_for(lambda: _status(f"{url}/healthz") == 200 or None, "nginx answers")
+    yield url
+    process.terminate()
+    process.wait(timeout=20)
+
+
+def _status(url: str, data: bytes | None = None) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+@pytest.mark.skipif(not shutil.which("nginx"), reason="no nginx")
+@pytest.mark.soak
+def test_nginx_serves_pages_refuses_large_bodies_and_hides_no_metrics_from_its_machine(proxy: str) -> None:
+    assert _status(f"{proxy}/") == 200
+    assert _status(f"{proxy}/metrics") == 200
+    assert _status(f"{proxy}/api/v1/results", b"x" * (81 * 2**20)) == 413
+    with urllib.request.urlopen(f"{proxy}/readyz", timeout=20) as answer:
+        assert json.load(answer)["components"]["database"] == "ok"
