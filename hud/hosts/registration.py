@@ -64,7 +64,7 @@ def present_accelerators() -> list[Accelerator]:
 def visible_accelerators() -> list[Accelerator]:
     """Return the accelerators of every visible host: 1 statement."""
     now = timezone.now()
-    return [one for one in present_accelerators() if is_visible(one.host, now)]
+    return [accelerator for accelerator in present_accelerators() if is_visible(accelerator.host, now)]
 
 
 def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -75,7 +75,7 @@ def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def inductor_options(accelerators: Iterable[Accelerator], interpreter: str) -> dict[str, Any]:
     """Return the inductor options, with their kinds, that the interpreter has on every accelerator's host."""
-    pythons = [one.host.facts.get("pythons", {}).get(interpreter, {}) for one in accelerators]
+    pythons = [accelerator.host.facts.get("pythons", {}).get(interpreter, {}) for accelerator in accelerators]
     first, *others = [python.get("inductor_options", {}) for python in pythons] or [{}]
     return {name: kind for name, kind in first.items() if all(item.get(name) == kind for item in others)}
 

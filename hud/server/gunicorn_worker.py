@@ -126,7 +126,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         self._began = self._moved = time.monotonic()
         neighbours = _by_address(map.values()).get(addr[0], [])
         if len(neighbours) > _ADDRESS_SOCKETS:
-            oldest = next((one for one in neighbours if not one.requests), self)
+            oldest = next((neighbour for neighbour in neighbours if not neighbour.requests), self)
             oldest.abort()
 
     @property
@@ -278,7 +278,7 @@ def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
     for channel in channels:
         channel.end_if_overdue(keepalive_s)
     for neighbours in _by_address(channels).values():
-        held_bytes = {one: one.held_bytes for one in neighbours if one.connected}
+        held_bytes = {neighbour: neighbour.held_bytes for neighbour in neighbours if neighbour.connected}
         excess_bytes = sum(held_bytes.values()) - _ADDRESS_BYTES
         for channel, its_bytes in held_bytes.items():
             if excess_bytes > 0 and its_bytes > _PIECE_BYTES:

@@ -125,7 +125,7 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
     elif end[0] > max((one[0] for many in ends.values() for one in many), default=0):
         rows[""] = same
         ends[""] = [end]
-    return [{**row, "status": max(ends[case], key=lambda one: one[:2])[2]} for case, row in rows.items()]
+    return [{**row, "status": max(ends[case], key=lambda end: end[:2])[2]} for case, row in rows.items()]
 
 
 def _end(status: str, code: str) -> tuple[int, bool, str]:
@@ -281,7 +281,7 @@ def draws(finished: Sequence[TaskResult]) -> str:
 
 
 def _code_change(at_draws: Sequence[Draw], found: CodeChange) -> list[str]:
-    middles = statistics.pair_middles([(one.base, one.head) for one in at_draws]) if at_draws else ()
+    middles = statistics.pair_middles([(draw.base, draw.head) for draw in at_draws]) if at_draws else ()
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
     change = "" if found.ratio is None else _percent(math.log(found.ratio))
     low, high = (None if bound is None else math.log(bound) for bound in (found.low, found.high))

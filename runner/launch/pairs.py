@@ -230,7 +230,7 @@ class _Pair:
             self._run_each(pinned)
             timed = list(self._times_ms.items())  # the free process that drew the choices is one of these
             places = outliers([(one.owner or one.side, one.side, time_ms) for one, time_ms in timed])
-            strays = [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
+            strays = [replace(timed[index][0], repeated=True) for index in places if timed[index][0].owner]
             self._total += len(strays)
             self._run_each(strays)
             self._run_candidates()
@@ -324,7 +324,7 @@ class _Pair:
         elif not process.warms:
             self._choices[side], self._kernels[side] = choices_of(found), timed_kernels(found)
             metrics = (record["metric"] for record in found)
-            if any(is_of_running(one["name"]) and one.get("benchmark_values") for one in metrics):
+            if any(is_of_running(metric["name"]) and metric.get("benchmark_values") for metric in metrics):
                 self._measured.add(side)
         if time_ms := _run_time_ms(found):
             self._times_ms[process] = time_ms

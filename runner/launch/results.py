@@ -151,10 +151,10 @@ def _append(path: Path, lines: str) -> None:
 
 def _place(task: TaskSpec, python: str, variables: Mapping[str, str]) -> dict[str, Json]:
     """Return what the interpreter says of its place without torch."""
-    found = interpreters.environment_of(task.device, interpreters.Interpreter(python, variables))
-    arch = found.gpu if task.device == "cuda" else platform.machine()
+    environment = interpreters.environment_of(task.device, interpreters.Interpreter(python, variables))
+    arch = environment.gpu if task.device == "cuda" else platform.machine()
     host = variables.get("RUNNER_HOST") or platform.node()
-    return {"arch": arch, **found.to_record_fields(host), "timestamp": time.time()}
+    return {"arch": arch, **environment.to_record_fields(host), "timestamp": time.time()}
 
 
 def _wrong_part(record: Json) -> str:
@@ -178,7 +178,7 @@ def _wrong_part(record: Json) -> str:
         "runners": isinstance(runners, list)
         and all(isinstance(one, dict) and isinstance(one.get("extra_info", {}), dict) for one in runners),
         "dependencies": isinstance(dependencies, dict)
-        and all(isinstance(one, dict) for one in dependencies.values()),
+        and all(isinstance(dependency, dict) for dependency in dependencies.values()),
         "timestamp": record.get("timestamp") is None or finite(record["timestamp"]) is not None,
     }
     return next((f"{part} is not what it has to be" for part, well in checks.items() if not well), "")

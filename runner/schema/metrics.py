@@ -118,8 +118,8 @@ def metric_info(name: str) -> MetricInfo:
     if name in METRICS:
         return METRICS[name]
     for pattern, info in _FAMILIES:
-        if found := pattern.fullmatch(name):
-            unit = found.groupdict().get("unit")
+        if match := pattern.fullmatch(name):
+            unit = match.groupdict().get("unit")
             return replace(info, name=name, title=name, unit=canonical_unit(unit) if unit else info.unit)
     return MetricInfo(name, name, "", "none", "timing", 4, signed=True)
 

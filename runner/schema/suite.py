@@ -346,16 +346,16 @@ class Suite:
                 return f"its {name} is {_short(value)}"
         for what, value, own in (
             ("suite", found["suite"], [task.suite]),
-            ("case", found["case"], [one.case for one in experiments]),
+            ("case", found["case"], [experiment.case for experiment in experiments]),
             ("mode", found["mode"], [task.mode]),
             ("dtype", found["dtype"], [task.dtype]),
             ("backend", found["backend"], [*(e.backend for e in experiments), *self.reference_backends]),
-            ("device", found["device"], [one.device for one in experiments]),
+            ("device", found["device"], [experiment.device for experiment in experiments]),
             ("dynamic", found["dynamic"], [task.dynamic]),
         ):
             if value not in own:
                 return f"its {what} is {_short(value)}, not {_short(own[0])}"
-        of_case = [one.knobs for one in experiments if one.case == found["case"]]
+        of_case = [experiment.knobs for experiment in experiments if experiment.case == found["case"]]
         closed = [{name: one[name] for name in one if name not in free} for one in of_case]
         # equal as text too: in Python True equals 1
         if any(one == knobs and knobs_key(one) == knobs_key(knobs) for one in closed):

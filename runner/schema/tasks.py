@@ -204,10 +204,10 @@ def plan(asked: Selection) -> list[TaskSpec]:
 
 def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
     """Return the tasks without those that measure the same under another name of the backend."""
-    found: dict[str, TaskSpec] = {}
+    specs: dict[str, TaskSpec] = {}
     for task in tasks:
-        found.setdefault(suite_of(task.suite).canonical(task).fingerprint(), task)
-    return list(found.values())
+        specs.setdefault(suite_of(task.suite).canonical(task).fingerprint(), task)
+    return list(specs.values())
 
 
 def _offered(what: str, asked: Sequence[str], offered: Sequence[str], place: str, strict: bool) -> list[str]:

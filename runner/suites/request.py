@@ -109,7 +109,7 @@ def _suite_tasks(suite: Suite, request: argparse.Namespace, device: str) -> list
 def _values(suite: Suite, settings: Sequence[str]) -> dict[str, list[OptionValue]]:
     """Return the values of each option that is named; several make a matrix."""
     offered = suite.offered
-    found: dict[str, list[OptionValue]] = {}
+    values: dict[str, list[OptionValue]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
@@ -117,11 +117,11 @@ def _values(suite: Suite, settings: Sequence[str]) -> dict[str, list[OptionValue
         if name not in offered:
             known = ", ".join(sorted(offered)) or "none"
             raise BadRequest(f"suite {suite.name} has no option {name!r}; it has: {known}")
-        if name in found:
+        if name in values:
             raise BadRequest(f"option {name} is given twice; several values are {name}=A+B")
         several = [text] if offered[name].kind == "ints" else text.split("+")
-        found[name] = [_value(offered[name], part) for part in several]
-    return found
+        values[name] = [_value(offered[name], part) for part in several]
+    return values
 
 
 def _value(option: Option, text: str) -> OptionValue:

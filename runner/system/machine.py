@@ -182,11 +182,11 @@ def modules() -> list[str]:
 def torch_says() -> dict[str, str]:
     """Return `__version__`, `git_version` and `cuda` from torch's `version.py`: its metadata may spell the
     version otherwise."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return {}
     with contextlib.suppress(OSError):
-        return dict(_OF_TORCH.findall(Path(found.origin).with_name("version.py").read_text()))
+        return dict(_OF_TORCH.findall(Path(spec.origin).with_name("version.py").read_text()))
     return {}
 
 

@@ -41,9 +41,9 @@ def explained(
     return with_explanation(failure, explain(works, limit_s))
 
 
-def with_explanation(failure: TaskFailure, found: Explanation) -> tuple[TaskFailure, dict[str, Json]]:
-    reason = f"{found.text()}; {failure.reason}"  # what is cut off is at the end
-    return TaskFailure(failure.status, failure.code, reason), {EXPLAINED: found.to_json()}
+def with_explanation(failure: TaskFailure, explanation: Explanation) -> tuple[TaskFailure, dict[str, Json]]:
+    reason = f"{explanation.text()}; {failure.reason}"  # what is cut off is at the end
+    return TaskFailure(failure.status, failure.code, reason), {EXPLAINED: explanation.to_json()}
 
 
 def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:

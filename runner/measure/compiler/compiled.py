@@ -76,7 +76,7 @@ def compile_small(device_name: str) -> dict[str, Json]:
     compiled_s = time.perf_counter() - started
     contents = produced(modules(), profiled_steps(lambda: call(x), device))
     compiled = contents.compiled
-    kernels = [one for one in compiled.kernels if one.origins or one.kind == "cpp"]
+    kernels = [kernel for kernel in compiled.kernels if kernel.origins or kernel.kind == "cpp"]
     noted = {
         "kernels": kernels,
         "kernel_count": contents.generated,
@@ -85,7 +85,7 @@ def compile_small(device_name: str) -> dict[str, Json]:
     }
     if device.type == "cuda":  # with a time of each configuration, where there were several
         noted["choices"] = [
-            one for one in kernels if one.config and (one.candidates or len(one.offered) == 1)
+            kernel for kernel in kernels if kernel.config and (kernel.candidates or len(kernel.offered) == 1)
         ]
     lacking = {name: _EMPTY for name, facts in noted.items() if not facts} | blind
     taken = [name for name in noted if name not in lacking]

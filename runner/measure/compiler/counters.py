@@ -166,9 +166,9 @@ def recompiles() -> tuple[Note, ...]:
 def _graph_breaks() -> tuple[Note, ...]:
     listed = [
         compile_notes.graph_break(
-            one.reason, [(frame.filename, frame.lineno or 0) for frame in one.user_stack]
+            reason.reason, [(frame.filename, frame.lineno or 0) for frame in reason.user_stack]
         )
-        for one in utils.graph_break_reasons
+        for reason in utils.graph_break_reasons
     ]
     notes = compile_notes.without_twins(listed)
     # a frame that dynamo gave up as a whole is counted, but no reason is listed with its place

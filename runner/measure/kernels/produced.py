@@ -142,13 +142,13 @@ def _kernels(
             )
             if kernel is None:
                 continue
-            calls = [graph.calls[place] for place in places]
+            calls = [graph.calls[index] for index in places]
             if call.generated:
                 generated = graph.kernels[call.name]
-                sizes = [(_moved_bytes(generated, kernel.kind, one), kernel.flops) for one in calls]
+                sizes = [(_moved_bytes(generated, kernel.kind, call), kernel.flops) for call in calls]
                 code[kernel.binary] = generated.code
             else:
-                sizes = [library_sizes(one) for one in calls]
+                sizes = [library_sizes(call) for call in calls]
             kernels.append(profile.timed(kernel, number, places, sizes))
     kernels += profile.others()
     largest = sorted(kernels, key=lambda kernel: -(kernel.time_us or 0.0))
@@ -211,7 +211,7 @@ class _Profile:
         each of its calls."""
         runs = 1.0
         if self._steps:
-            parts = [self._parts[(graph, place)] for place in places if (graph, place) in self._parts]
+            parts = [self._parts[(graph, index)] for index in places if (graph, index) in self._parts]
             if not parts:
                 return replace(kernel, calls=0.0)
             times_us = [sum(part.times_us[step] for part in parts) for step in range(self._steps)]

@@ -47,7 +47,7 @@ def owners(step: Sequence[Work], graphs: Sequence[Graph]) -> list[Owner]:
     known = {name for calls in generated for _place, name in calls}
     found: list[Owner] = [None] * len(names)
     places = [place for place, name in enumerate(names) if name in known]
-    for place, owner in zip(places, _generated([names[place] for place in places], generated), strict=True):
+    for place, owner in zip(places, _generated([names[index] for index in places], generated), strict=True):
         found[place] = owner
     waiting = [graph for graph, calls in enumerate(generated) if not calls]
     for begin, end in pairwise((-1, *places, len(names))):

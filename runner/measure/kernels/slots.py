@@ -239,79 +239,79 @@ class _Scan:
             self._line(line)
 
     def _argument(self, line: str) -> None:
-        if found := _ARGUMENT.match(line):
-            self._tensors[found["name"]] = self._operand(found["dtype"], found["sizes"], found["strides"])
-        elif found := _SYMBOL_OF_ARGUMENT.match(line):
-            self._numbers[found["name"]] = int(found["value"])
+        if match := _ARGUMENT.match(line):
+            self._tensors[match["name"]] = self._operand(match["dtype"], match["sizes"], match["strides"])
+        elif match := _SYMBOL_OF_ARGUMENT.match(line):
+            self._numbers[match["name"]] = int(match["value"])
 
     def _line(self, line: str) -> None:
-        if found := _ORIGINS.search(line):
-            self._origins = tuple(filter(None, (name.strip() for name in found["origins"].split(","))))
+        if match := _ORIGINS.search(line):
+            self._origins = tuple(filter(None, (name.strip() for name in match["origins"].split(","))))
         elif not self._call(line):
             self._tensor(line)
 
     def _call(self, line: str) -> bool:
         """Add the call in this line; return whether there is one."""
-        if found := _GENERATED.match(line):
-            name = found["triton"] or found["triton_cpp"] or found["cpp"]
+        if match := _GENERATED.match(line):
+            name = match["triton"] or match["triton_cpp"] or match["cpp"]
             if name in self._generated:
-                self._add(name, True, self._origins, self._operands(found["operands"]))
-                sizes = _ITERATED.search(found["operands"])
+                self._add(name, True, self._origins, self._operands(match["operands"]))
+                sizes = _ITERATED.search(match["operands"])
                 if sizes:
                     iterations = prod(int(size) for size in re.findall(r"\d+", sizes[1]))
                     self.calls[-1] = replace(self.calls[-1], iterations=iterations)
                 return True
-        if found := _LIBRARY_CPP.search(line):
-            self._library_cpp(found)
+        if match := _LIBRARY_CPP.search(line):
+            self._library_cpp(match)
             return True
-        if (found := _SUM.match(line)) and found["base"] in self._tensors:
-            part = self._operand(self._tensors[found["base"]].dtype, found["sizes"], "")
+        if (match := _SUM.match(line)) and match["base"] in self._tensors:
+            part = self._operand(self._tensors[match["base"]].dtype, match["sizes"], "")
             self._add_library("sum", [part])
-            self._tensors[found["name"]] = Operand(part.dtype, part.sizes[1:])
+            self._tensors[match["name"]] = Operand(part.dtype, part.sizes[1:])
             return True
-        found = _LIBRARY.match(line)
-        if found and (found["extern"] or "torch.ops." in line or found["space"] in _LIBRARIES):
-            self._library(found)
+        match = _LIBRARY.match(line)
+        if match and (match["extern"] or "torch.ops." in line or match["space"] in _LIBRARIES):
+            self._library(match)
             return True
         return False
 
     def _tensor(self, line: str) -> None:
         """Note the tensor, the size or the array that this line names."""
-        if found := _ARRAY.search(line):
-            self._arrays[found["name"]] = found["sizes"]
-        elif found := _ALLOCATED.match(line) or _ALLOCATED_CPP.search(line):
-            sizes, strides = (self._array(found[part]) for part in ("sizes", "strides"))
-            self._tensors[found["name"]] = self._operand(found["dtype"], sizes, strides)
-        elif found := _SYMBOL.match(line):
-            self._numbers[found["symbol"]] = self._numbers.get(found["argument"], -1)
-        elif found := _VIEW.match(line):
-            for operand in self._operands(found["value"])[:1]:
-                self._tensors[found["name"]] = operand
-        elif found := _ITEM.match(line):
-            if found["value"] in self._outputs:
-                call = self._outputs[found["name"]] = self._outputs[found["value"]]
-                self._tensors[found["name"]] = _result_of(call, int(found["place"]))
-        elif found := _SIZE_CHECK.match(line):
-            self._result(found["name"], found["sizes"], found["strides"])
-        elif (found := _RENAMED.match(line) or _SAME_CPP.search(line)) and found["value"] in self._tensors:
-            self._tensors[found["name"]] = self._tensors[found["value"]]
+        if match := _ARRAY.search(line):
+            self._arrays[match["name"]] = match["sizes"]
+        elif match := _ALLOCATED.match(line) or _ALLOCATED_CPP.search(line):
+            sizes, strides = (self._array(match[part]) for part in ("sizes", "strides"))
+            self._tensors[match["name"]] = self._operand(match["dtype"], sizes, strides)
+        elif match := _SYMBOL.match(line):
+            self._numbers[match["symbol"]] = self._numbers.get(match["argument"], -1)
+        elif match := _VIEW.match(line):
+            for operand in self._operands(match["value"])[:1]:
+                self._tensors[match["name"]] = operand
+        elif match := _ITEM.match(line):
+            if match["value"] in self._outputs:
+                call = self._outputs[match["name"]] = self._outputs[match["value"]]
+                self._tensors[match["name"]] = _result_of(call, int(match["place"]))
+        elif match := _SIZE_CHECK.match(line):
+            self._result(match["name"], match["sizes"], match["strides"])
+        elif (match := _RENAMED.match(line) or _SAME_CPP.search(line)) and match["value"] in self._tensors:
+            self._tensors[match["name"]] = self._tensors[match["value"]]
 
-    def _library(self, found: re.Match[str]) -> None:
-        space = "" if found["space"] in {None, "aten"} else f"{found['space']}."
-        name = found["extern"] or f"{space}{found['op']}"
-        if "transposed=True" in found["operands"]:
+    def _library(self, match: re.Match[str]) -> None:
+        space = "" if match["space"] in {None, "aten"} else f"{match['space']}."
+        name = match["extern"] or f"{space}{match['op']}"
+        if "transposed=True" in match["operands"]:
             name += "_transposed"
-        arguments, _, out = found["operands"].rpartition("out=")
+        arguments, _, out = match["operands"].rpartition("out=")
         operands = self._operands(arguments) + self._operands(out) if arguments else self._operands(out)
         self._add_library(name, operands)
-        if found["result"]:
-            self._outputs[found["result"]] = self.calls[-1]
+        if match["result"]:
+            self._outputs[match["result"]] = self.calls[-1]
 
-    def _library_cpp(self, found: re.Match[str]) -> None:
-        if found["called"]:
-            name, arguments = found["called"].replace("::", ".").removeprefix("aten."), found["rest"]
+    def _library_cpp(self, match: re.Match[str]) -> None:
+        if match["called"]:
+            name, arguments = match["called"].replace("::", ".").removeprefix("aten."), match["rest"]
         else:
-            name, arguments = found["op"], found["operands"]
+            name, arguments = match["op"], match["operands"]
         operands = self._operands(arguments)
         if name.endswith("_out"):  # first of the arguments is what the last is in Python
             name, operands = name.removesuffix("_out"), [*operands[1:], *operands[:1]]

@@ -149,7 +149,7 @@ class _Made:
     @property
     def synchronises(self) -> bool:
         name = str(self.operator).removeprefix("aten.")
-        by_mask = name.startswith(_BY_MASK) and any(one.dtype == torch.bool for one in self.operands)
+        by_mask = name.startswith(_BY_MASK) and any(operand.dtype == torch.bool for operand in self.operands)
         return by_mask or name.startswith(_SYNCHRONISES)
 
 
@@ -193,7 +193,7 @@ def _checked(made: _Made, compiled: Function, tolerance: float) -> str:
     expected, found = made.results(made.eager), made.results(compiled)
     if same(expected, found, tol=tolerance, equal_nan=True):
         return f"equal within {tolerance:g}"
-    exact = [one.double() if one.is_floating_point() else one for one in made.operands]
+    exact = [operand.double() if operand.is_floating_point() else operand for operand in made.operands]
     try:
         reference = made.results(made.eager, exact)
     except RuntimeError as error:

@@ -172,9 +172,9 @@ def moved_bytes(operator: str, operands: Sequence[torch.Tensor], outputs: Sequen
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     """Return the bytes of reading each element once; a dimension of stride 0 is read once."""
     return sum(
-        math.prod(size for size, stride in zip(one.shape, one.stride(), strict=True) if stride)
-        * one.element_size()
-        for one in tensors
+        math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+        * tensor.element_size()
+        for tensor in tensors
     )
 
 

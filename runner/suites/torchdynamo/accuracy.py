@@ -161,9 +161,9 @@ def _reference(spec: TaskSpec, model: LoadedModel, dtype: torch.dtype, details: 
         cast_module(precise.module, dtype)
         precise.inputs = cast(precise.inputs, dtype)
         plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
-        found = _steps_of(plain, precise, _eager_step)
+        steps = _steps_of(plain, precise, _eager_step)
         details["reference"] = str(dtype).removeprefix("torch.")
-        return cast(found, dtype)
+        return cast(steps, dtype)
     except Exception as error:
         if failure_of(error).status == "crashed":
             raise

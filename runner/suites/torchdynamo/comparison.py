@@ -98,14 +98,14 @@ def compare(
     `reference` is None, or the same structure in higher precision. Raise TypeError for values that are
     neither tensors nor plain.
     """
-    found = Comparison(same=True)
+    comparison = Comparison(same=True)
     for place, eager_part, part, reference_part, missing in _walk("", eager, result, reference):
         problem = missing or _difference(eager_part, part, reference_part, rules)
-        if problem and found.same:
-            found.same, found.reason = False, f"{place or 'the output'}: {problem}"
+        if problem and comparison.same:
+            comparison.same, comparison.reason = False, f"{place or 'the output'}: {problem}"
         if measured:
-            found.errors.add(place, eager_part, part, reference_part)
-    return found
+            comparison.errors.add(place, eager_part, part, reference_part)
+    return comparison
 
 
 def _walk(place: str, eager: Any, result: Any, reference: Any) -> Iterator[tuple[str, Any, Any, Any, str]]:
