@@ -42,7 +42,7 @@ from runner.formats.scalars import INVISIBLE, branch_name, invisible_in, nfc, te
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
 from runner.schema.draws import PairPlace
-from runner.schema.records import CLASS_PACKAGES, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
+from runner.schema.records import CLASS_PACKAGES, PARTIAL, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
 _REPEATS = (
@@ -79,6 +79,7 @@ class RecordParser:
         self.contradictions: dict[str, str] = {}  # warnings by parameter, complete after the last record
         self.measurements: list[ParsedMeasurement] = []
         self.kernels = 0  # of these measurements' compilations
+        self.partial = ""  # why the file is not whole
         self.faults: list[Fault] = []
         self.meanings = Meanings()
         self.expected: list[tuple[ParsedMeasurement, float]] = []  # each with its margin
@@ -129,6 +130,7 @@ class RecordParser:
             self.receipt.skip(item)
         else:
             self.receipt.warn(item.text)
+            self.partial = self.partial or item.is_partial * item.text
         if is_stored and self.measurements[before:]:
             self.receipt.duplicates += len(self.measurements) - before
             self.receipt.warn(_GROWN)
@@ -198,6 +200,8 @@ class RecordParser:
         self.receipt.warn(measurement.warning)
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
+        if measurement.samples and (item.is_cut or self.partial):
+            measurement.quality = PARTIAL
         check_names(measurement)
         check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:

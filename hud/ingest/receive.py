@@ -140,7 +140,7 @@ class Content:
         """Yield measurements in pieces of bounded size. Raise BadUpload after the last record was looked at,
         TooManyRecords past `max_records`, UploadTooLarge past what an import job reads."""
         most, stored_lines = settings.HUD_MAX_IMPORT_RECORDS, self.stored_lines()
-        for count, item in enumerate(self.format.read(self.body, self.parameters.filename), start=1):
+        for count, item in enumerate(self.format.items(self.body, self.parameters.filename), start=1):
             _check_count(count, max_records)
             if count > most:
                 raise UploadTooLarge(f"more than {most} records, or entries that are none, in one upload")
@@ -294,7 +294,7 @@ def _store(
     parser = RecordParser(content.parameters, Aliases.read(), receipt=receipt)
     runs = Runs(content.parameters, upload, key)
     for measurements in content.pieces(parser, max_records):
-        runs.resolve(measurements)
+        runs.resolve(measurements, parser.partial)
         superseded += store(measurements, receipt, runs, replace=content.parameters.is_replace)
         done += len(measurements)
         on_progress(done)

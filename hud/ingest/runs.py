@@ -137,13 +137,16 @@ class Runs:
     by_key: dict[RunKey, Run] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
+    partial: str = ""  # why the upload's file is not whole
 
     @property
     def ids(self) -> set[int]:
         return {run.pk for run in self.by_key.values()}
 
-    def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
-        """Find or make the runs of these measurements. A new run gets their earliest time."""
+    def resolve(self, measurements: Sequence[ParsedMeasurement], partial: str = "") -> None:
+        """Find or make the runs of these measurements. A new run gets their earliest time, and `partial`, why
+        their file is not whole: then its points shape no level, night, best, newest or trend."""
+        self.partial = partial
         self.grown |= self.ids
         of_runs: dict[RunKey, list[ParsedMeasurement]] = {}
         for key, group in groupby(measurements, attrgetter("run")):  # neighbours share it
@@ -167,7 +170,8 @@ class Runs:
         new = Run(
             uid=uid or uuid4(),
             state=state,
-            reason=reason,
+            reason=reason or (f"the file is not whole: {self.partial}" if self.partial else ""),
+            rerun=bool(self.partial),
             title=f"{key.source}: {', '.join(suites)}"[:300],
             host_name=key.host,
             upload=self.upload,

@@ -80,8 +80,8 @@ class Run(NamedRow):
     base_interpreter = models.CharField(max_length=60, blank=True, db_default="")  # of an A/B run
     upload = models.ForeignKey(Upload, models.CASCADE, null=True, related_name="runs")
     stream = models.ForeignKey(Stream, models.PROTECT, default=adhoc_id, related_name="runs")
-    # It measures again what a stream has: a rerun, a retry, or a run with pinned choices. Its points shape no
-    # level, night, best, newest or trend.
+    # It measures again what a stream has (a rerun, a retry, a run with pinned choices), or its file is not
+    # whole. Its points shape no level, night, best, newest or trend.
     rerun = models.BooleanField(default=False, db_default=False)
     source = models.CharField(max_length=100, blank=True)
     external_id = models.CharField(max_length=200, null=True)

@@ -1,6 +1,7 @@
 """The interface of an outside format: `Format`, and `Writer` for those that we also write."""
 
 import csv
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ class LocatedRecord:
     """A record and its place. `hints` are upload parameters that the file's name suggests, used last. `row`
     is the whole row of a table to which rows are appended: another row of the same experiment is a repeat.
     `is_expected`: it says what is expected, and nothing measured; so does each record that has a target and
-    no value."""
+    no value. `is_cut`: it may lack its end."""
 
     record: Record
     pointer: str
@@ -35,6 +36,7 @@ class LocatedRecord:
     hints: Mapping[str, str] | None = None
     row: tuple[str, ...] | None = None
     is_expected: bool = False
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,11 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileWarning:
-    """A warning about the whole file; the receipt has it once."""
+    """A warning about the whole file; the receipt has it once. `is_partial`: the file is not whole, so that
+    none of its values decides anything; it comes before the records."""
 
     text: str
+    is_partial: bool = False
 
 
 Item = LocatedRecord | Skipped | Fault | FileWarning
@@ -171,6 +175,53 @@ class Format:
     writer: Writer | None = None
     # whether the tool appends to such a file, which may be uploaded after each run
     grows: Callable[[bytes], bool] = lambda _body: False
+
+    def items(self, body: bytes, filename: str) -> Iterator[Item]:
+        """Read a body as far as it is whole: leave out a last line that is cut off, and mark the records of a
+        last row without a line end, whose number may go on. Raise BadUpload as `read` does."""
+        start, _end, last = body.rpartition(b"\n")
+        if last.strip() and _is_cut(start, last):
+            yield FileWarning(_CUT, is_partial=True)
+            body, last = start, b""
+        twice = {
+            name.decode(errors="replace")
+            for name, count in Counter(_cells(body)).items()
+            if name and count > 1
+        }
+        if twice:
+            yield FileWarning(f"columns stand twice: {', '.join(sorted(twice))[:100]}", is_partial=True)
+        open_line = body.count(b"\n") + 1 if last.strip() and not is_json(body) else None
+        for item in self.read(body, filename):
+            if isinstance(item, LocatedRecord) and item.line == open_line is not None:
+                item.is_cut = True
+                yield FileWarning(_OPEN)
+            yield item
+
+
+_CUT = "the last line ends too early, and is left out"
+_OPEN = "the last row has no line end: it may be cut off, and its values decide nothing"
+
+
+def _cells(line: bytes) -> list[bytes]:
+    """Return the cells of a table's first line, without regard to quotes; [] of JSON and of logs."""
+    first = line[:_MAX_HEADER_BYTES].partition(b"\n")[0]
+    return [] if b"{" in first or is_json(line) else re.split(b"[,;]", first.strip())
+
+
+def _is_cut(start: bytes, last: bytes) -> bool:
+    """Return whether the last line, which has no end, is cut off for sure: no JSON below whole lines of JSON,
+    or a row with fewer cells than the first."""
+    if is_json(start):
+        return _is_value(start.partition(b"\n")[0]) and not _is_value(last)
+    return bool(start) and len(_cells(last)) < len(_cells(start))
+
+
+def _is_value(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def either(of_json: Format, of_tables: Format) -> Format:

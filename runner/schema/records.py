@@ -39,7 +39,9 @@ _FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in 
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
 # Why a number may not decide, the worst first. It stays as it was measured, and is in no geometric mean,
 # level or verdict. Files in other systems' formats have none.
+PARTIAL = "partial"
 QUALITIES: Mapping[str, str] = MappingProxyType({
+    PARTIAL: "its file is not whole: it ends too early, a compile in it has not ended, or a column stands twice",
     "busy_cpu": "other processes used the processors that it was measured on",
     "throttled": "the card was slowed while it was measured",
     "imprecise": "the ratio is not known to ±10 % (one standard error)",

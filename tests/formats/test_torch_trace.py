@@ -25,7 +25,8 @@ def test_a_trace_has_the_sums_of_its_process_and_each_function() -> None:
     assert [entry["reason"] for entry in parser.receipt.skipped] == [reasons.BAD_JSON]
     by_place = {(item.knobs.get("function", ""), item.metric): item for item in parser.measurements}
     values = {place: item.samples for place, item in by_place.items()}
-    assert values["", "entire_frame_compile_time_s"] == [4.25]
+    whole = by_place["", "entire_frame_compile_time_s"]
+    assert (whole.status, whole.code, whole.samples) == ("failed", "BackendCompilerFailed", [])
     assert values["", "backend_compile_time_s"] == [2.75]
     assert values["", "inductor_compile_time_s"] == [2.0]
     assert values["", "triton_compile_time_s"] == [0.75]
@@ -122,9 +123,38 @@ def test_the_raw_lines_of_tlparse_are_the_same_trace() -> None:
     values = {
         item.metric: item.samples for item in observe(body).measurements if "function" not in item.knobs
     }
-    assert values["entire_frame_compile_time_s"] == [4.25]
+    assert (values["entire_frame_compile_time_s"], values["compiles"]) == ([], [3])
     assert (values["graph_breaks"], values["recompiles"]) == ([1], [1])
     assert values["kernel_count"] == [], "the code is not in this file"
+
+
+def _event(name: str, kind: str, at_us: float) -> str:
+    head = "V1206 15:20:13.926000 1 torch/_dynamo/utils.py:1] "
+    event = {"name": name, "ph": kind, "ts": at_us, "pid": 0, "tid": 0}
+    return f'{head}{{"chromium_event": {{}}, "frame_id": 0}}\n\t{json.dumps(event)}\n'
+
+
+def test_older_torch_says_the_time_in_its_events_alone() -> None:
+    at_us = 1733527213926572.8
+    metrics = 'V1206 15:20:13.926000 1 torch/a.py:1] {"compilation_metrics": {"co_name": "f"}}\n'
+    body = _event("dynamo", "B", at_us) + metrics + _event("dynamo", "E", at_us + 1e6)
+    parser = observe(body, "trace.log")
+    assert {str(item.run.order_time)[:19] for item in parser.measurements} == {"2024-12-06 23:20:13"}
+    assert {item.quality for item in parser.measurements} == {None}
+    unfinished = observe(body.rpartition("V1206")[0], "trace.log")
+    assert {item.quality for item in unfinished.measurements if item.samples} == {"partial"}
+
+
+@pytest.mark.parametrize("tail", ["", "V1206 15:20:13.926000 1 torch/a.py:1] {", "V1206 15:2"])
+def test_a_trace_that_ends_inside_of_a_compile_is_partial(tail: str) -> None:
+    start = '{"dynamo_start": {}, "frame_id": 1, "frame_compile_id": 0}'
+    metrics = '{"compilation_metrics": {"co_name": "f"}, "frame_id": 0, "frame_compile_id": 0}'
+    head = "V1206 15:20:13.926000 1 torch/a.py:1] "
+    lines = [metrics] if tail else [metrics, start]
+    body = "".join(f"{head}{line}\n" for line in lines) + tail
+    items = observe(body, "trace.log").measurements
+    assert {item.quality for item in items if item.samples} == {"partial"}
+    assert {item.quality for item in observe(f"{head}{metrics}\n", "trace.log").measurements} == {None}
 
 
 def test_aotinductor_has_the_time_of_its_program_and_the_kernels_of_its_wrapper() -> None:

@@ -18,7 +18,7 @@ def observe(body: bytes | str, filename: str = "", **given: str) -> RecordParser
     content = body.encode() if isinstance(body, str) else body
     parameters = Parameters.parse({**given, "filename": filename})
     parser = RecordParser(parameters)
-    for item in format_of(parameters.format, content).read(content, filename):
+    for item in format_of(parameters.format, content).items(content, filename):
         parser.add(item)
     return parser
 

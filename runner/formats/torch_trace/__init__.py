@@ -42,6 +42,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             said = trace.decode(head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield Skipped("", reasons.BAD_JSON, number)
+            trace.unreadable += 1
             continue
         if isinstance(said, dict):
             take(trace, said, payload, number)
@@ -50,6 +51,10 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
     if not trace.counts["compiles"]:
         raise BadUpload("this TORCH_TRACE has nothing to store", [Fault("", _NO_COMPILES)])
+    last = body.rpartition(b"\n")[2]
+    trace.unreadable += bool(last.strip()) and not last.startswith((b"\t", b"{"))
+    if trace.missing:
+        yield FileWarning(trace.missing, is_partial=True)
     yield from _items(trace)
 
 
@@ -70,19 +75,18 @@ def _items(trace: Trace) -> Iterator[Item]:
         facts = replace(facts, benchmark_values=None, extra_info={**(facts.extra_info or {}), **unknown})
     yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
     times_s = {name: round(seconds, 6) for name, seconds in trace.times_s.items()}
-    for name, value in (times_s | counts).items():
-        metric = Metric(name, [value])
-        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
+    metrics = [Metric(name, [value]) for name, value in (times_s | counts).items()]
+    failures = (function.failure for function in trace.functions.values() if function.failure)
+    if failure := next(failures, None):  # what the others took is no total
+        metrics = [_failed(failure) if metric.name == TOTAL else metric for metric in metrics]
+    for metric in metrics:
+        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{metric.name}")
     longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
     for name, function in longest[:_MOST_FUNCTIONS]:
         of_function = {**knobs, "function": shortened(name or "?")}
         metrics = [Metric("compiles", [function.compiles])]
-        if function.failure:
-            code, reason = function.failure
-            failed = {"status": "failed", "code": code[:200], "reason": reason}
-            metrics.append(Metric(TOTAL, extra_info=failed))
-        else:
-            metrics.append(Metric(TOTAL, [round(function.time_s, 6)]))
+        own = Metric(TOTAL, [round(function.time_s, 6)])
+        metrics.append(_failed(function.failure) if function.failure else own)
         for metric in metrics:
             yield LocatedRecord(_record(trace, case, of_function, metric), f"/{metric.name}", function.line)
     if rest := longest[_MOST_FUNCTIONS:]:
@@ -91,6 +95,11 @@ def _items(trace: Trace) -> Iterator[Item]:
             f"{len(longest)} functions were compiled: the {_MOST_FUNCTIONS} longest are listed, the other"
             f" {len(rest)} with {seconds:.3f} s are only in the sums"
         )
+
+
+def _failed(failure: tuple[str, str]) -> Metric:
+    code, reason = failure
+    return Metric(TOTAL, extra_info={"status": "failed", "code": code[:200], "reason": reason})
 
 
 def _record(trace: Trace, case: str, knobs: dict[str, Any], metric: Metric) -> Record:
@@ -105,7 +114,7 @@ def _record(trace: Trace, case: str, knobs: dict[str, Any], metric: Metric) -> R
         metric,
         runners=[{"extra_info": facts}] if facts else None,
         dependencies={name: {"version": said} for name, said in versions.items() if said},
-        timestamp=trace.started_s,
+        timestamp=trace.started_s or trace.first_event_s,
     )
 
 

@@ -29,6 +29,7 @@ _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
 _NO_REASON = "the reason is not in this file"  # tlparse's raw.jsonl has no payloads
 _INDEX = re.compile(r"[0-9]{1,9}")
 _MOST_PAYLOAD_BYTES = 1 << 20
+_EARLIEST_US = 1.5e15  # in 2017; what is less is no time since 1970
 _TIMES = {row["key"]: (row["name"], float(row["per_s"])) for row in rows(__file__, "durations.csv")}
 TOTAL = "entire_frame_compile_time_s"
 _COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
@@ -70,11 +71,25 @@ class Trace:
     kernels: int = 0
     lacks_code: bool = False  # whether some generated code is not in the file, or too long
     started_s: float | None = None
+    first_event_s: float | None = None  # for torch up to 2.5, which says no other time
     compiled_by_inductor: bool = False
     graphs: set[str] = field(default_factory=set)  # kinds: aot_inference_graph, …
     frame: compile_notes.Frame | None = None  # the function that is being compiled
     payload: bytes = b""  # of the line that is being read
     line: int = 0
+    begun: set[tuple[Any, Any]] = field(
+        default_factory=set
+    )  # compiles without metrics yet, by frame and number
+    unreadable: int = 0  # lines
+
+    @property
+    def missing(self) -> str:
+        """Return what the trace lacks, '' where it is whole."""
+        phases = [name for (_pid, _tid, name), times in self.begun_us.items() if times]
+        unfinished = len(self.begun) or len(phases)
+        if unfinished or self.unreadable:
+            return f"{unfinished} compiles have begun and not ended, {self.unreadable} lines cannot be read"
+        return ""
 
     @property
     def graph_breaks(self) -> list[Note]:
@@ -119,6 +134,11 @@ def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 def take(trace: Trace, said: dict[str, Any], payload: bytes, line: int) -> None:
     """Add what one line says."""
     trace.payload, trace.line = payload, line
+    compiled = said.get("frame_id"), said.get("frame_compile_id")
+    if "dynamo_start" in said:
+        trace.begun.add(compiled)
+    elif "compilation_metrics" in said:
+        trace.begun.discard(compiled)
     if isinstance(said.get("rank"), int):
         trace.rank = said["rank"]
     for key, value in said.items():
@@ -251,6 +271,8 @@ def _take_event(trace: Trace, value: Mapping[str, Any]) -> None:
     at_us = finite(event.get("ts"))
     if at_us is None:
         return
+    if trace.first_event_s is None and at_us > _EARLIEST_US:
+        trace.first_event_s = at_us / 1e6
     begun = trace.begun_us[str(event.get("pid")), str(event.get("tid")), event["name"]]
     if event["ph"] == "B":
         begun.append(at_us)

@@ -92,8 +92,6 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         extra = {"accuracy": True}
     hints = file_hints(filename)
     file = _Table(columns, kind, hints, "" if "suite" in hints else _suite_of_most(body), extra)
-    if not body.endswith((b"\n", b"\r")):
-        lines = _without_cut_row(lines, len(columns))
     lines = (row if isinstance(row, Fault) else _wrong(row) or row for row in lines)
     if kind == "phases":
         yield from _phases(file, lines)
@@ -106,28 +104,6 @@ def _suite_of_most(body: bytes) -> str:
     suites = (suite_of_model(row.cells[1]) for row in rows(body) if len(row.cells) > 1)
     most = Counter(filter(None, suites)).most_common(1)
     return most[0][0] if most else ""
-
-
-def _without_cut_row(lines: Iterator[Row | Fault], width: int) -> Iterator[Row | Fault]:
-    """Refuse the last row of a file without a line end where it is shorter than the header or its last number
-    has fewer digits than those above it: the harness ends every line and writes six digits."""
-    last: Row | Fault | None = None
-    digits = 0
-    for row in lines:
-        if last is not None:
-            digits = max(digits, _digits(last, width))
-            yield last
-        last = row
-    if isinstance(last, Row) and (len(last.cells) < width or _digits(last, width) < digits):
-        yield last.fault("the file ends inside of this row: its last number is cut off")
-    elif last is not None:
-        yield last
-
-
-def _digits(row: Row | Fault, width: int) -> int:
-    """Return how many digits the number in the last column has behind the point."""
-    is_whole = isinstance(row, Row) and len(row.cells) == width
-    return len(row.cells[-1].partition(".")[2]) if isinstance(row, Row) and is_whole else 0
 
 
 def _kind(columns: list[str]) -> str:

@@ -87,14 +87,3 @@ def test_one_file_is_one_suite_and_asks_for_what_nothing_says() -> None:
     eager = ingest(body.encode(), Parameters(filename="speedup_aot_eager.csv"))
     assert not any("backend" in warning for warning in eager.warnings)
     assert set(Experiment.objects.values_list("backend", flat=True)) == {"", "aot_eager"}
-
-
-@pytest.mark.parametrize("cut", ["cuda,alexnet,128,1.5,11", "cuda,alexnet,128,1.5,11.3205,3.3,1", ""])
-def test_a_row_that_is_cut_off_is_refused(cut: str) -> None:
-    header = "dev,name,batch_size,speedup,abs_latency,graph_breaks,compilation_latency\n"
-    body = header + "cuda,dcgan,32,1.446073,1.712091,6,9.586513\n" + cut
-    if cut:
-        with pytest.raises(BadUpload) as refused:
-            ingest(body.encode(), Parameters())
-        assert [fault.line for fault in refused.value.faults] == [3]
-    assert ingest(body.encode(), Parameters(partial="1")).stored == 4
