@@ -199,9 +199,7 @@ class RecordParser:
             return
         self.receipt.warn(measurement.warning)
         measurement.environment = self._of_suite(environment, measurement.suite)
-        self._complete(measurement, extra)
-        if measurement.samples and (item.is_cut or self.partial):
-            measurement.quality = PARTIAL
+        self._complete(measurement, extra, is_partial=bool(item.is_cut or self.partial))
         check_names(measurement)
         check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
@@ -263,13 +261,13 @@ class RecordParser:
         if measurement.repeat:
             self.receipt.warn(_REPEATS)
 
-    def _complete(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
+    def _complete(self, measurement: ParsedMeasurement, extra: dict[str, Any], *, is_partial: bool) -> None:
         """Add what the record says beside its numbers, and note which parameters would tell more."""
         if measurement.status not in SUCCESS and text(extra.get("status")) not in {"", measurement.status}:
             measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
         of_record = text(extra.get("target_arch"))[:60] or measurement.target_arch
         measurement.target_arch = None if measurement.target is None else of_record
-        if quality := text(extra.get("quality")):
+        if quality := PARTIAL if is_partial else text(extra.get("quality")):
             if quality not in QUALITIES:
                 known = ", ".join(QUALITIES)
                 self.receipt.warn(f"the quality {quality[:40]!r} is left out: it is none of {known}")

@@ -41,7 +41,7 @@ SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured
 # level or verdict. Files in other systems' formats have none.
 PARTIAL = "partial"
 QUALITIES: Mapping[str, str] = MappingProxyType({
-    PARTIAL: "its file is not whole: it ends too early, a compile in it has not ended, or a column stands twice",
+    PARTIAL: "its file is not whole: it ends too early, or a column stands twice",
     "busy_cpu": "other processes used the processors that it was measured on",
     "throttled": "the card was slowed while it was measured",
     "imprecise": "the ratio is not known to ±10 % (one standard error)",

@@ -77,9 +77,7 @@ class Trace:
     frame: compile_notes.Frame | None = None  # the function that is being compiled
     payload: bytes = b""  # of the line that is being read
     line: int = 0
-    begun: set[tuple[Any, Any]] = field(
-        default_factory=set
-    )  # compiles without metrics yet, by frame and number
+    begun: set[tuple[Any, Any]] = field(default_factory=set)  # compiles without metrics, by frame and number
     unreadable: int = 0  # lines
 
     @property

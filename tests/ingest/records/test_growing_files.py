@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hud.ingest import BadUpload, ingest
+from hud.ingest import ingest
 from hud.models import Experiment, Measurement
 from runner.formats.parameters import Parameters
 from tests.support.records import v3_record
