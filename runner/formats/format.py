@@ -183,13 +183,9 @@ class Format:
         if last.strip() and _is_cut(start, last):
             yield FileWarning(_CUT, is_partial=True)
             body, last = start, b""
-        twice = {
-            name.decode(errors="replace")
-            for name, count in Counter(_cells(body)).items()
-            if name and count > 1
-        }
-        if twice:
-            yield FileWarning(f"columns stand twice: {', '.join(sorted(twice))[:100]}", is_partial=True)
+        columns = Counter(_cells(body))
+        if twice := b", ".join(name for name, count in columns.items() if name and count > 1):
+            yield FileWarning(f"columns stand twice: {twice[:100].decode(errors='replace')}", is_partial=True)
         open_line = body.count(b"\n") + 1 if last.strip() and not is_json(body) else None
         for item in self.read(body, filename):
             if isinstance(item, LocatedRecord) and item.line == open_line is not None:
