@@ -19,7 +19,7 @@ from runner.formats.format import Format, Item, LocatedRecord, Preview, Read, Sk
 from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
 from runner.formats.parameters import KNOWN, Parameters, parse_time
 from runner.formats.scalars import number_in, number_of, numbers_in, shortened, text
-from runner.formats.table import pointer, table
+from runner.formats.table import Names, pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 VALUE = "\0"  # the key of an entry's only value, whose place is that of the entry; no file has such a key
@@ -99,19 +99,19 @@ class Layout:
         fits: Callable[[list[str]], bool] | None = None,
         *,
         delimiter: str = ",",
+        names: Names | None = None,
         entries: Callable[[dict[str, Any]], Iterable[Located]] = of_row,
         whole_rows: bool = False,
         **options: Any,
     ) -> Format:
         """Return the format of CSV files whose header fits, by default one with the case and all quantities.
-        A short row has None in its last columns, or is refused where `whole_rows`. `options` are other fields
-        of the format."""
+        `names` returns the columns of a file without header, whose first row fits. A short row has None in
+        its last columns, or is refused where `whole_rows`. `options` are other fields of the format."""
         is_header = fits or {*self.quantities, self.case}.issubset
 
         def read(body: bytes, filename: str) -> Iterator[Item]:
-            columns, lines = table(
-                body, is_header, f"CSV of {name}", "other columns", delimiter, whole_rows=whole_rows
-            )
+            rules = {"delimiter": delimiter, "names": names, "whole_rows": whole_rows}
+            columns, lines = table(body, is_header, f"CSV of {name}", **rules)
             items = self._reader(filename)
             return each(lines, lambda row: items(entries(row.by_column(columns, None)), "", row.line))
 
@@ -207,7 +207,8 @@ class Layout:
         if isinstance(found, Outcome):
             return Metric(name, extra_info={**meaning, **found})
         if self.margin and (margin := _part(entry, self.margin)) is not None:
-            return Metric(name, None, found[0], {**meaning, "noise_margin": margin})
+            place = pointer(self.margin) if isinstance(self.margin, str) else ""
+            return Metric(name, None, found[0], {**meaning, "noise_margin": number_in(margin, place)})
         return Metric(name, [*found], target, meaning or None)
 
     def record(self, entry: Entry, metric: Metric) -> Record:

@@ -5,13 +5,14 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
 Fits = Callable[[list[str]], bool]  # of a header
+Names = Callable[[list[str]], list[str]]  # of columns, by the first row
 _MAX_CELLS = 20_000  # in a row; torchdynamo's widest has some hundred
 _MAX_BLANK = 200_000  # rows
 
@@ -58,21 +59,29 @@ def rows(body: bytes, delimiter: str = ",") -> Iterator[Row]:
 
 
 def table(
-    body: bytes, fits: Fits, what: str, header: str, delimiter: str = ",", *, whole_rows: bool = False
+    body: bytes,
+    fits: Fits,
+    what: str,
+    *,
+    delimiter: str = ",",
+    names: Names | None = None,
+    whole_rows: bool = False,
 ) -> tuple[list[str], Iterator[Row | Fault]]:
     """Return the columns and the rows below them, with a Fault for a row that has more cells than the header,
-    or fewer where `whole_rows`. Skip repeated headers, as in concatenated files. Raise BadUpload if the
-    header does not fit."""
+    or fewer where `whole_rows`. Skip repeated headers, as in concatenated files. `names` returns the columns
+    of a file without header. Raise BadUpload if the header, or there the first row, does not fit."""
     lines = rows(body, delimiter)
     first = next(lines, None)
     if first is None or not fits(first.cells):
-        raise BadUpload(f"this is no {what}", [Fault("", header, first.line if first else None)])
-    columns = first.cells
+        raise BadUpload(
+            f"this is no {what}", [Fault("", "it has other columns", first.line if first else None)]
+        )
+    columns = names(first.cells) if names else first.cells
     return columns, (
         row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
         if len(row.cells) > len(columns) or (whole_rows and len(row.cells) < len(columns))
         else row
-        for row in lines
+        for row in (chain([first], lines) if names else lines)
         if row.cells != columns
     )
 

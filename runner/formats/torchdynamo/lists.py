@@ -39,8 +39,7 @@ _DEVICE_FOLDER = re.compile(r"(?:^|/)(?:(rocm|xpu)|cu(?:da)?[\d.]+)[^/]*/[^/]*$"
 
 
 def _read_breaks(body: bytes, filename: str) -> Iterator[Item]:
-    header = f"columns {','.join(_BREAKS)}"
-    _columns, lines = table(body, lambda cells: cells == _BREAKS, "list of graph breaks", header)
+    _columns, lines = table(body, lambda cells: cells == _BREAKS, "list of graph breaks")
     reasons: dict[str, list[str]] = {}
     first_lines: dict[str, int] = {}
     for row in lines:

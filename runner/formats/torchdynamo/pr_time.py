@@ -7,13 +7,11 @@ conflicts.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
-from runner.formats.errors import BadUpload, Fault
-from runner.formats.format import Format, Item
-from runner.formats.layout import VALUE, Layout
+from runner.formats.layout import Layout, Located, Quantity
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.scalars import number
-from runner.formats.table import rows
 from runner.schema.devices import device_kind
 from runner.schema.records import Record
 
@@ -29,35 +27,22 @@ def _complete(measurement: ParsedMeasurement, record: Record) -> None:
     measurement.is_appended = True
 
 
-_LAYOUT = Layout("pr_time_benchmarks", suite="pr_time_benchmarks", margin="margin", complete=_complete)
-
-
 def _fits(cells: list[str]) -> bool:
     return len(cells) in {3, 4} and all(cells[:2]) and all(number(cell) is not None for cell in cells[2:])
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    lines = list(rows(body))
-    if not lines or not _fits(lines[0].cells):
-        detail = "name,metric,value or name,metric,expected,noise margin"
-        first_line = lines[0].line if lines else None
-        raise BadUpload("this is no file of pr_time_benchmarks", [Fault("", detail, first_line)])
-    is_expected = all(len(row.cells) == 4 for row in lines)
-    place = "/expected" if is_expected else "/value"
-    for row in lines:
-        margin = number(row.cells[3]) if is_expected else None
-        if len(row.cells) not in {3, 4} or not all(row.cells[:2]):
-            yield row.fault("a row has a name, a metric and a value")
-        elif is_expected and margin is None:
-            yield row.not_a_number("noise_margin", row.cells[3])
-        else:
-            entry = {"case": row.cells[0], "metric": row.cells[1], VALUE: row.cells[2], "margin": margin}
-            yield from _LAYOUT.records(entry, place, row.line)
+def _columns(first: list[str]) -> list[str]:
+    return ["case", "metric", *(["expected", "noise_margin"] if len(first) == 4 else ["value", "other"])]
 
 
-FORMAT = Format(
-    "pr_time",
-    matches=lambda preview: _fits(preview.header),
-    read=read,
-    describe={_LAYOUT.benchmark: _LAYOUT.describe},
-)
+def _of_row(row: dict[str, Any]) -> Iterator[Located]:
+    yield "", row if row.get("expected", row.get("value")) is not None else "a row without a value"
+
+
+FORMAT = Layout(
+    "pr_time_benchmarks",
+    quantities={"value": Quantity(), "expected": Quantity()},
+    suite="pr_time_benchmarks",
+    margin="noise_margin",
+    complete=_complete,
+).of_tables("pr_time", _fits, names=_columns, entries=_of_row)
