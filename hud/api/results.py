@@ -11,13 +11,12 @@ from ninja import Router, Schema, Status
 from hud.accounts.limits import UPLOAD_BYTES, UPLOADS
 from hud.api.auth import caller_key
 from hud.api.schemas import RECORD, Error, of_table, parameter, raw_body
-from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
+from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest, is_compressed
 from hud.models import Import
 from hud.models.streams import NAME_PATTERN
 from hud.problems import Problem
 from hud.tables.table import DataTable
 from runner.formats import FORMATS
-from runner.formats.bodies import is_compressed
 from runner.formats.errors import LARGER_FILES, MalformedUpload, UploadTooLarge
 from runner.formats.parameters import DESCRIPTIONS, Parameters
 

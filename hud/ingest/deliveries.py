@@ -18,9 +18,10 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from hud.ingest.compilations import KEY, signed
+from hud.ingest.compressed import inflate
 from hud.ingest.parse import RecordParser
 from hud.ingest.receipt import Receipt
-from hud.ingest.receive import Content, inflate
+from hud.ingest.receive import Content
 from hud.ingest.runs import Runs, keep_references
 from hud.ingest.series import rename_by
 from hud.ingest.store import store

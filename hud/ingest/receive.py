@@ -25,7 +25,7 @@ from hud.points.expectations import store_expectations
 from hud.problems import Problem
 from hud.runs.streams import check_open, for_upload
 from hud.sql import fetch_tuples
-from runner.formats import bodies, format_of, json_text, reasons
+from runner.formats import format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format
 from runner.formats.measurement import ParsedMeasurement
@@ -51,11 +51,6 @@ _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "
 
 class TooManyRecords(UploadTooLarge):
     """More records than one request may carry; an import job takes them (`hud.ingest.import_jobs`)."""
-
-
-def inflate(body: bytes, limit: int | None = None) -> bytes:
-    """Return a compressed body's content, up to the limit of an upload by default."""
-    return bodies.inflate(body, settings.HUD_MAX_BODY_BYTES if limit is None else limit)
 
 
 @dataclass(frozen=True)

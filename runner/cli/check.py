@@ -178,7 +178,7 @@ def _results(body: bytes, path: Path) -> list[_Row]:
     """Return the rows of results. Raise BadUpload for one that is too long, or counts in no number."""
     if is_json(body):
         return _results_in_json(body)
-    columns, lines = table(body, lambda cells: "name" in cells, "table of results", "a column called name")
+    columns, lines = table(body, lambda cells: "name" in cells, "table with a column called name")
     facts, rows = file_hints(str(path)), []
     for line in lines:
         if isinstance(line, Fault):

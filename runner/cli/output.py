@@ -38,8 +38,7 @@ class Output:
         self._path = path
         self._form = form
         self._dry_run = dry_run
-        self._system = writer_of(suites) if form == "upstream" else None
-        self._writer = self._system.open(path) if self._system else None
+        self._system = writer_of(suites)(path) if form == "upstream" else None
         self._added = 0
         self._left_out: Counter[str] = Counter()  # of tasks that are not in the file, by reason
         self.artifacts: set[Path] = set()  # folders that hold some
@@ -59,7 +58,7 @@ class Output:
         if not held:
             raise BadRequest(f"--format upstream: {text}")
         self._system.check_places(held)
-        for path in sorted(self._system.files(self._path, held)):
+        for path in sorted(self._system.files(held)):
             if path.exists() and not self._dry_run:
                 what_to_do = "give another folder or name for --output"
                 raise BadRequest(f"{path} exists, and --format upstream writes it; {what_to_do}")
@@ -119,9 +118,9 @@ class Output:
 
     def _write(self, result: TaskResult) -> bool:
         """Return whether the file has something of the task."""
-        if self._writer:
+        if self._system:
             before = result.artifacts()
-            files = self._writer.add(result)
+            files = self._system.add(result)
             if len(result.artifacts()) < len(before):
                 self.artifacts.add(files[0].parent)  # as the system itself names them
             return bool(files)

@@ -57,7 +57,7 @@ def describe_of(benchmark: str) -> Describe:
     return v3.describe_ours if benchmark.startswith(v3.OURS) else v3.describe_unknown
 
 
-def writer_of(suites: Sequence[str]) -> Writer:
+def writer_of(suites: Sequence[str]) -> type[Writer]:
     """Return the writer that these suites share. Raise BadRequest for none or several."""
     found = {WRITERS.get(suite) for suite in suites}
     (writer, *others) = found or {None}

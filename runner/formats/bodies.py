@@ -1,6 +1,4 @@
-"""Read bodies that are compressed with gzip or zstd, of several members or frames too.
-
-Cut a large file of records into bodies that one request may carry. Standard library only.
+"""Cut a large file of records into bodies that one request may carry. Standard library only.
 
 JSON lines and a JSON list are read as a stream, so memory stays bounded by the pieces, not by the file.
 """
@@ -8,58 +6,9 @@ JSON lines and a JSON list are read as a stream, so memory stays bounded by the 
 import gzip
 import json
 import re
-import zlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
-
-from runner.formats.errors import Fault, MalformedUpload, UploadTooLarge
-
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_MAX_RATIO = 100  # inflated bytes for each byte on the wire
-_STEP = 1024  # bytes that are inflated at once: to 32 MiB at most, with either
-_MAX_WINDOW_BYTES = 2**27
-_MOST_MEMBERS = 10_000  # an inflater for each: 3 million empty frames in a body would take minutes
-
-
-def is_compressed(body: bytes) -> bool:
-    return body.startswith((GZIP, ZSTD))
-
-
-def inflate(body: bytes, limit: int) -> bytes:
-    """Return the content. Raise MalformedUpload, or UploadTooLarge without holding much beyond the limit."""
-    import zstandard
-
-    kind = "zstd" if body.startswith(ZSTD) else "gzip"
-    make: Callable[[], Any] = partial(zlib.decompressobj, zlib.MAX_WBITS | 16)
-    if kind == "zstd":
-        make = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj
-    content, inflater, members = bytearray(), None, 0
-    for start in range(0, len(body), _STEP):
-        rest = body[start : start + _STEP]
-        while rest:
-            inflater = inflater or make()
-            try:
-                content += inflater.decompress(rest)
-            except (zlib.error, zstandard.ZstdError) as error:
-                fault = Fault("", str(error), malformed=True)
-                raise MalformedUpload(
-                    f"the body is not {kind}, or is followed by something else", [fault]
-                ) from error
-            if len(content) > limit or len(content) > _MAX_RATIO * max(len(body), 1024):
-                raise UploadTooLarge(
-                    f"the body is over {limit} bytes, or over {_MAX_RATIO} times its {kind} size"
-                )
-            rest = inflater.unused_data if inflater.eof else b""
-            if inflater.eof:
-                inflater, members = None, members + 1
-                if members > _MOST_MEMBERS:
-                    raise UploadTooLarge(f"the body has over {_MOST_MEMBERS} {kind} parts")
-    if inflater is not None or not body:
-        raise MalformedUpload(f"the {kind} body is cut off", [Fault("", "it ends too early", malformed=True)])
-    return bytes(content)
-
+from typing import IO
 
 _READ = 1 << 20  # characters read at a time
 _BETWEEN = re.compile(r"[ \t\r\n,]*")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -121,25 +121,32 @@ def is_json(body: bytes) -> bool:
     return body[:_PEEK_BYTES].lstrip()[:1] in {b"[", b"{"}
 
 
-class FileWriter(Protocol):
-    """Write the files of one `--output`; they are complete after each task."""
-
-    def add(self, finished: TaskResult) -> list[Path]:
-        """Write a task that the files can hold; return those that hold something of it."""
-
-
-@dataclass(frozen=True)
 class Writer:
-    """The writer of `--format upstream` for an outside system: one file or folder for each `--output`. It
-    leaves out what the file cannot represent."""
+    """Write the files of one `--output` as an outside system does (`--format upstream`): one file or folder,
+    complete after each task. What a file cannot represent is left out."""
 
     name: str
     suites: tuple[str, ...]
-    open: Callable[[Path], FileWriter]
-    places: Callable[[TaskSpec], Collection[str]]  # names by which its files tell results apart
-    files: Callable[[Path, Sequence[TaskSpec]], Collection[Path]]  # everything it will write for these tasks
-    unsupported_reason: Callable[[TaskSpec], str] = lambda _task: ""  # '' where its files can hold the task
-    default_file: str = ""  # what the system's own script writes where no file is named
+    default_file = ""  # what the system's own script writes where no file is named
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, finished: TaskResult) -> list[Path]:
+        """Write a task that the files can hold; return those that hold something of it."""
+        raise NotImplementedError
+
+    def places(self, task: TaskSpec) -> Collection[str]:
+        """Return names by which the files tell results apart."""
+        raise NotImplementedError
+
+    def files(self, _tasks: Sequence[TaskSpec]) -> Collection[Path]:
+        """Return everything that will be written for these tasks."""
+        return [self._path]
+
+    def unsupported_reason(self, task: TaskSpec) -> str:
+        """Return why the files cannot hold a task, or ''."""
+        return unsaid(task)
 
     def check_places(self, tasks: Sequence[TaskSpec]) -> None:
         """Raise BadRequest where several of these tasks would have one place in the files."""
@@ -172,7 +179,7 @@ class Format:
     read: Read
     describe: Mapping[str, Describe] = field(default_factory=dict)
     said_by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}
-    writer: Writer | None = None
+    writer: type[Writer] | None = None
     # whether the tool appends to such a file, which may be uploaded after each run
     grows: Callable[[bytes], bool] = lambda _body: False
 

@@ -110,7 +110,7 @@ class Layout:
         is_header = fits or {*self.quantities, self.case}.issubset
 
         def read(body: bytes, filename: str) -> Iterator[Item]:
-            rules = {"delimiter": delimiter, "names": names, "whole_rows": whole_rows}
+            rules: dict[str, Any] = {"delimiter": delimiter, "names": names, "whole_rows": whole_rows}
             columns, lines = table(body, is_header, f"CSV of {name}", **rules)
             items = self._reader(filename)
             return each(lines, lambda row: items(entries(row.by_column(columns, None)), "", row.line))

@@ -136,16 +136,15 @@ def test_every_system_has_an_example() -> None:
 def test_what_is_written_was_told_and_is_never_written_over(name: str, tmp_path: Path) -> None:
     filename, tasks, records_of = EXAMPLES[name]
     path, suites = tmp_path / "out" / filename, [task.suite for task in tasks]
-    system = WRITERS[suites[0]]
-    told = set(system.files(path, tasks))
+    system = WRITERS[suites[0]](path)
+    told = set(system.files(tasks))
     output = Output(path, "upstream", suites=suites, resume=False)
     assert output.check(tasks) == ""
     assert not path.parent.exists()
     path.parent.mkdir()  # as Output does
-    writer = system.open(path)
     named: set[Path] = set()
     for number, task in enumerate(tasks):
-        named |= set(writer.add(finished(task, records_of(task), tmp_path / str(number))))
+        named |= set(system.add(finished(task, records_of(task), tmp_path / str(number))))
     assert files_in(path.parent) == named
     for one in named:
         assert {one, *one.parents} & told, one
@@ -169,7 +168,7 @@ def test_what_is_written_was_told_and_is_never_written_over(name: str, tmp_path:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     filename, tasks, records_of = EXAMPLES[name]
-    writer = WRITERS[tasks[0].suite].open(tmp_path / filename)
+    writer = WRITERS[tasks[0].suite](tmp_path / filename)
     written: set[Path] = set()
     for number, task in enumerate(tasks):
         written |= set(writer.add(finished(task, records_of(task), tmp_path / str(number))))

@@ -17,11 +17,11 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from hud.ingest import BadUpload, Receipt, inflate, ingest
+from hud.ingest import BadUpload, Receipt, inflate, ingest, is_compressed
 from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
 from hud.problems import Problem
 from runner.formats import reasons
-from runner.formats.bodies import CannotSplit, is_compressed, split
+from runner.formats.bodies import CannotSplit, split
 from runner.formats.parameters import DESCRIPTIONS, SWITCHES, Parameters, with_switch_values
 
 MANIFEST = "manifest.json"

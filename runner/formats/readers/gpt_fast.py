@@ -78,27 +78,32 @@ _LAYOUT = Layout(
 )
 
 
-def _unsupported_reason(task: TaskSpec) -> str:
-    if task.backend != "inductor":
-        return "it knows only inductor"
-    if task.suite == "micro":
-        if not any(gpt_fast_target(task.case, task.dtype, metric) for metric in _MICRO_METRICS):
-            return f"it has no {task.case} in {task.dtype}"
-        is_mean = any("sizes" in one.knobs for one in suite_of(task.suite).expected(task, {}))
-        return "" if is_mean else "its row is the mean over all sizes"
-    return unsaid(task)
-
-
-def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
-    return [path.with_suffix(".csv"), path.with_suffix(".json")]
-
-
-class GptFastFiles:
+class GptFastFiles(Writer):
     """Write `PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes; a
     column names these where they are not those of gpt-fast's script."""
 
+    name, suites = "gpt-fast", ("micro", "gpt_fast")
+    default_file = "gpt_fast_benchmark.csv"
+
+    def places(self, task: TaskSpec) -> list[str]:
+        return [f"{task.case} in {task.dtype}"]
+
+    def files(self, _tasks: Sequence[TaskSpec]) -> list[Path]:
+        return [self._path, self._path.with_suffix(".json")]
+
+    def unsupported_reason(self, task: TaskSpec) -> str:
+        if task.backend != "inductor":
+            return "it knows only inductor"
+        if task.suite == "micro":
+            if not any(gpt_fast_target(task.case, task.dtype, metric) for metric in _MICRO_METRICS):
+                return f"it has no {task.case} in {task.dtype}"
+            is_mean = any("sizes" in one.knobs for one in suite_of(task.suite).expected(task, {}))
+            return "" if is_mean else "its row is the mean over all sizes"
+        return unsaid(task)
+
     def __init__(self, path: Path) -> None:
-        self._file = TableFile(path.with_suffix(".csv"), [*_COLUMNS])
+        super().__init__(path.with_suffix(".csv"))
+        self._file = TableFile(self._path, [*_COLUMNS])
 
     def add(self, finished: TaskResult) -> list[Path]:
         written: list[Path] = []
@@ -140,14 +145,6 @@ _CSV = _LAYOUT.of_tables(
     "gpt_fast",
     _is_header,
     entries=_by_metric,
-    writer=Writer(
-        "gpt-fast",
-        ("micro", "gpt_fast"),
-        GptFastFiles,
-        places=lambda task: [f"{task.case} in {task.dtype}"],
-        files=_files,
-        unsupported_reason=_unsupported_reason,
-        default_file="gpt_fast_benchmark.csv",
-    ),
+    writer=GptFastFiles,
 )
 FORMAT = replace(either(v3.FORMAT, _CSV), matches=_CSV.matches)

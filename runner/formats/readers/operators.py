@@ -87,24 +87,12 @@ def _complete_mean(measurement: ParsedMeasurement, record: Record) -> None:
             measurement.samples = [sample * 1000 for sample in measurement.samples]
 
 
-def _unsupported_reason(task: TaskSpec) -> str:
-    if task.backend not in _BACKENDS:
-        return f"it knows only {' and '.join(_BACKENDS)}"
-    return unsaid(task, _PLAIN)
-
-
-def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
-    """Return files that are named by the records' inputs, in an environment like this one."""
-    experiments = ((task, suite_of(task.suite).expected(task, os.environ)[0]) for task in tasks)
-    return {_file(path, experiment.knobs["inputs"], task.dtype) for task, experiment in experiments}
-
-
 def _file(path: Path, inputs: str, dtype: str) -> Path:
     folder = path.parent if path.suffix else path
     return folder / f"operatorbench_{inputs}_{dtype}.csv"
 
 
-class OperatorbenchFiles:
+class OperatorbenchFiles(Writer):
     """Write `operatorbench_<inputs>_<dtype>.csv` in the folder PATH, or in its folder where PATH is a file.
 
     The script's header has a column `a/b abs` that no row fills; it is left out here. The script measures
@@ -113,8 +101,24 @@ class OperatorbenchFiles:
     then autotune). `elapsed` is the sum over the operator's tasks, without calls that failed.
     """
 
+    name, suites = "operatorbench", ("operators",)
+    default_file = "operatorbench.csv"  # whose folder counts
+
+    def places(self, task: TaskSpec) -> list[str]:
+        return [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"]
+
+    def files(self, tasks: Sequence[TaskSpec]) -> set[Path]:
+        """Return files that are named by the records' inputs, in an environment like this one."""
+        experiments = ((task, suite_of(task.suite).expected(task, os.environ)[0]) for task in tasks)
+        return {_file(self._path, experiment.knobs["inputs"], task.dtype) for task, experiment in experiments}
+
+    def unsupported_reason(self, task: TaskSpec) -> str:
+        if task.backend not in _BACKENDS:
+            return f"it knows only {' and '.join(_BACKENDS)}"
+        return unsaid(task, _PLAIN)
+
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
         # of each file, named by inputs and dtype: values by operator; mean times by operator and shape
         self._rows: dict[tuple[str, str], dict[str, _Row]] = defaultdict(lambda: defaultdict(dict))
         self._times: dict[tuple[str, str], _Times] = defaultdict(lambda: defaultdict(dict))
@@ -172,15 +176,7 @@ OPERATORBENCH = Layout(
     "operatorbench",
     _is_header,
     entries=_cells,
-    writer=Writer(
-        "operatorbench",
-        ("operators",),
-        OperatorbenchFiles,
-        lambda task: [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"],
-        _files,
-        _unsupported_reason,
-        default_file="operatorbench.csv",  # whose folder counts
-    ),
+    writer=OperatorbenchFiles,
 )
 
 

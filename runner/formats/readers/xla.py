@@ -182,24 +182,28 @@ def _summed_experiment(said: Mapping[str, Any]) -> dict[str, Any]:
     return _experiment_of({**value, "iterations_per_run": 1 if iterations is None else int(iterations)})
 
 
-def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
-    lines = _lines_path(path)
-    return {lines, *(lines.parent / task.case for task in tasks if task.asks_for_artifacts())}
-
-
-def _lines_path(path: Path) -> Path:
-    return path if path.suffix == ".jsonl" else path / "results.jsonl"
-
-
-class XlaFiles:
+class XlaFiles(Writer):
     """Write `results.jsonl` in the folder PATH, or PATH itself where it ends in .jsonl; a line for each cell.
 
     `runner` holds what PyTorch/XLA's lines cannot say, and its own readers ignore it: our status with its
     reason, and whether a check was asked for.
     """
 
+    name, suites = "PyTorch/XLA", ("xla",)
+    default_file = "output/results.jsonl"
+
+    def places(self, task: TaskSpec) -> list[str]:
+        return [_dump_name(task)]
+
+    def files(self, tasks: Sequence[TaskSpec]) -> set[Path]:
+        folder = self._path.parent
+        return {self._path, *(folder / task.case for task in tasks if task.asks_for_artifacts())}
+
+    def unsupported_reason(self, _task: TaskSpec) -> str:
+        return ""
+
     def __init__(self, path: Path) -> None:
-        self._path = _lines_path(path)
+        super().__init__(path if path.suffix == ".jsonl" else path / "results.jsonl")
 
     def add(self, finished: TaskResult) -> list[Path]:
         if not finished.records:
@@ -320,14 +324,7 @@ FORMAT = Layout("PyTorch/XLA benchmark", suite="xla", time="timestamp").of_json(
     "xla",
     {"model": dict, "experiment": dict, "metrics": dict},
     _cells,
-    writer=Writer(
-        "PyTorch/XLA",
-        ("xla",),
-        XlaFiles,
-        lambda task: [_dump_name(task)],
-        _files,
-        default_file="output/results.jsonl",
-    ),
+    writer=XlaFiles,
 )
 _REPORT = Layout(
     "PyTorch/XLA benchmark report",

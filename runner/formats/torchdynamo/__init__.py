@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, each, is_json
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, each, is_json
 from runner.formats.layout import VALUE, Layout, Outcome
 from runner.formats.measurement import ZERO_CODE
 from runner.formats.metric_values import status_of
@@ -189,12 +189,5 @@ FORMAT = Format(
     describe={"TorchInductor": describe},
     said_by_name=said_by_name,
     grows=lambda _body: True,
-    writer=Writer(
-        "the torchdynamo harness",
-        ("huggingface", "timm", "torchbench"),
-        files.DynamoFiles,
-        files.places,
-        files.files,
-        files.unsupported_reason,
-    ),
+    writer=files.DynamoFiles,
 )

@@ -28,17 +28,21 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.dynamic |= bool(info_of(record).get("is_dynamic"))
 
 
-def _unsupported_reason(task: TaskSpec) -> str:
-    if task.dtype != _DTYPES[task.mode]:
-        return "it knows only bfloat16 inference and amp training"
-    return unsaid(task, {"origin"})
-
-
-class CacheFile:
+class CacheFile(Writer):
     """Write `PATH`. Like the script, leave out a model that failed; without models there is no file."""
 
+    name, suites = "cachebench", ("cache",)
+
+    def places(self, task: TaskSpec) -> list[str]:
+        return [f"{task.case} {task.mode}{' with dynamic shapes' if task.dynamic else ''}"]
+
+    def unsupported_reason(self, task: TaskSpec) -> str:
+        if task.dtype != _DTYPES[task.mode]:
+            return "it knows only bfloat16 inference and amp training"
+        return unsaid(task, {"origin"})
+
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
         self._records: list[Json] = []
 
     def add(self, finished: TaskResult) -> list[Path]:
@@ -70,12 +74,5 @@ FORMAT = Format(
     matches=v3.FORMAT.matches,
     read=v3.read,
     describe={_BENCHMARK: describe},
-    writer=Writer(
-        "cachebench",
-        ("cache",),
-        CacheFile,
-        places=lambda task: [f"{task.case} {task.mode}{' with dynamic shapes' if task.dynamic else ''}"],
-        files=lambda path, _tasks: [path],
-        unsupported_reason=_unsupported_reason,
-    ),
+    writer=CacheFile,
 )

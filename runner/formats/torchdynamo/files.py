@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.formats.format import unsaid
+from runner.formats.format import Writer, unsaid
 from runner.formats.metric_values import is_accuracy_code
 from runner.formats.table import TableFile
 from runner.formats.torchdynamo.arguments import ARGUMENTS
@@ -45,24 +45,6 @@ _SAID = {*ARGUMENTS, *PARTS, "batch_size", "dynamic_dimensions", "memory_percent
 _SAID |= {*INDUCTOR_OPTIONS}
 
 
-def unsupported_reason(task: TaskSpec) -> str:
-    return unsaid(task, _SAID)
-
-
-def places(task: TaskSpec) -> list[str]:
-    """Name the rows by case, batch size and file. An accuracy row has the check's own batch size, so it is
-    not in its name; no row has other arguments."""
-    size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
-    sizes = {"performance": size, "accuracy": ""}
-    return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
-
-
-def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
-    names = {f"{_stem(task)}_{kind}" for task in tasks for kind in _kinds(task)}
-    names |= {f"{name}{_PHASES}" for name in names if name.endswith("_performance")}
-    return {path.with_suffix("") / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
-
-
 def _kinds(task: TaskSpec) -> list[str]:
     return [kind for kind in ("performance", "accuracy") if task.setting("test") in {"both", kind}]
 
@@ -73,11 +55,28 @@ def _ended(kind: str, records: Mapping[str, Json]) -> bool:
     return bool(said) and said.get("status") != "not_run"
 
 
-class DynamoFiles:
+class DynamoFiles(Writer):
     """Write a folder that is named as `PATH` without its suffix."""
 
+    name, suites = "the torchdynamo harness", ("huggingface", "timm", "torchbench")
+
+    def places(self, task: TaskSpec) -> list[str]:
+        """Name the rows by case, batch size and file. An accuracy row has the check's own batch size, so it
+        is not in its name; no row has other arguments."""
+        size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
+        sizes = {"performance": size, "accuracy": ""}
+        return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
+
+    def files(self, tasks: Sequence[TaskSpec]) -> set[Path]:
+        names = {f"{_stem(task)}_{kind}" for task in tasks for kind in _kinds(task)}
+        names |= {f"{name}{_PHASES}" for name in names if name.endswith("_performance")}
+        return {self._path / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
+
+    def unsupported_reason(self, task: TaskSpec) -> str:
+        return unsaid(task, _SAID)
+
     def __init__(self, path: Path) -> None:
-        self._folder = path.with_suffix("")
+        super().__init__(path.with_suffix(""))
         self._files: dict[str, TableFile] = {}
 
     def add(self, finished: TaskResult) -> list[Path]:
@@ -97,8 +96,8 @@ class DynamoFiles:
         return written
 
     def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> list[Path]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._files.setdefault(name, TableFile(self._folder / f"{name}.csv", [*_FIRST]))
+        self._path.mkdir(parents=True, exist_ok=True)
+        file = self._files.setdefault(name, TableFile(self._path / f"{name}.csv", [*_FIRST]))
         return file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
 
 
