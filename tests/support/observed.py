@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hud.ingest.parse import RecordParser
 from runner.formats import format_of
+from runner.formats.errors import BadUpload
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 
@@ -36,3 +38,13 @@ def by_metric(parser: RecordParser, case: str) -> dict[str, ParsedMeasurement]:
 def skips(parser: RecordParser) -> list[tuple[int | None, str]]:
     """Line and reason of what was left out."""
     return [(entry.get("line"), entry["reason"]) for entry in parser.receipt.skipped]
+
+
+def deciding_values(body: bytes, name: str) -> set[Any] | None:
+    """Return the values that may decide; None of a body that is refused."""
+    try:
+        parser = observe(body, name)
+    except BadUpload:
+        return None
+    deciding = (item for item in parser.measurements if item.samples and not item.quality)
+    return None if parser.faults else {(item.identity, item.metric, *item.samples) for item in deciding}

@@ -13,9 +13,8 @@ from hud.ingest.receipt import Receipt
 from hud.judging.judge import process_pending
 from hud.models import Point, Run
 from hud.points import nights
-from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
-from tests.support.observed import SAMPLES, observe
+from tests.support.observed import SAMPLES, deciding_values, observe
 
 _HEADER = "dev,name,batch_size,speedup,abs_latency,graph_breaks,compilation_latency\n"
 _ROW = "cuda,dcgan,32,1.446073,1.712091,6,9.586513\n"
@@ -67,22 +66,12 @@ _SAMPLES = sorted(path.name for path in SAMPLES.iterdir() if path.suffix not in 
 @pytest.mark.parametrize("path", _SAMPLES)
 def test_a_sample_that_is_cut_anywhere_has_no_other_value_that_decides(path: str) -> None:
     body = (SAMPLES / path).read_bytes()
-    whole = _values(body, path)
+    whole = deciding_values(body, path)
     assert whole is not None
     inside = [cut for cut in range(1, len(body)) if body[cut - 1 : cut] != b"\n"]  # of a line
     for cut in random.Random(path).sample(inside, k=20):
-        read = _values(body[:cut], path) or set()
+        read = deciding_values(body[:cut], path) or set()
         assert read <= whole, (path, cut)
-
-
-def _values(body: bytes, name: str) -> set[Any] | None:
-    """Return the values that may decide; None of a body that is refused."""
-    try:
-        parser = observe(body, name)
-    except BadUpload:
-        return None
-    deciding = (item for item in parser.measurements if item.samples and not item.quality)
-    return None if parser.faults else {(item.identity, item.metric, *item.samples) for item in deciding}
 
 
 @pytest.mark.django_db
