@@ -186,16 +186,17 @@ class Format:
     def items(self, body: bytes, filename: str) -> Iterator[Item]:
         """Read a body as far as it is whole: leave out a last line that is cut off, and mark the records of a
         last row without a line end, whose number may go on. Raise BadUpload as `read` does."""
-        start, _end, last = body.rpartition(b"\n")
-        if last.strip() and _is_cut(start, last):
+        start = body.rfind(b"\n") + 1  # of the last line
+        first, last = body[: max(body.find(b"\n"), 0)], body[start:]
+        if last.strip() and _is_cut(first, last):
             yield FileWarning(_CUT, is_partial=True)
-            body, last = start, b""
-        columns = Counter(_cells(body))
+            body, last = body[:start], b""
+        columns = Counter(_cells(first or last))
         if twice := b", ".join(name for name, count in columns.items() if name and count > 1):
             yield FileWarning(f"columns stand twice: {twice[:100].decode(errors='replace')}", is_partial=True)
         open_line = body.count(b"\n") + 1 if last.strip() and not is_json(body) else None
         for item in self.read(body, filename):
-            if isinstance(item, LocatedRecord) and item.line == open_line is not None:
+            if open_line and isinstance(item, LocatedRecord) and item.line == open_line:
                 item.is_cut = True
                 yield FileWarning(_OPEN)
             yield item
@@ -206,17 +207,16 @@ _OPEN = "the last row has no line end: it may be cut off, and its values decide 
 
 
 def _cells(line: bytes) -> list[bytes]:
-    """Return the cells of a table's first line, without regard to quotes; [] of JSON and of logs."""
-    first = line[:_MAX_HEADER_BYTES].partition(b"\n")[0]
-    return [] if b"{" in first or is_json(line) else re.split(b"[,;]", first.strip())
+    """Return the cells of a table's line, without regard to quotes; [] of JSON and of logs."""
+    return [] if b"{" in line or is_json(line) else re.split(b"[,;]", line[:_MAX_HEADER_BYTES].strip())
 
 
-def _is_cut(start: bytes, last: bytes) -> bool:
-    """Return whether the last line, which has no end, is cut off for sure: no JSON below whole lines of JSON,
-    or a row with fewer cells than the first."""
-    if is_json(start):
-        return _is_value(start.partition(b"\n")[0]) and not _is_value(last)
-    return bool(start) and len(_cells(last)) < len(_cells(start))
+def _is_cut(first: bytes, last: bytes) -> bool:
+    """Return whether the last line, which has no end, is cut off for sure: no JSON below a line of JSON, or a
+    row with fewer cells than the first."""
+    if is_json(first):
+        return _is_value(first) and not _is_value(last)
+    return bool(first) and len(_cells(last)) < len(_cells(first))
 
 
 def _is_value(line: bytes) -> bool:
