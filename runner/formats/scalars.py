@@ -66,15 +66,10 @@ def invisible_in(text: str) -> str:
 
 def is_deeper(value: Any, limit: int) -> bool:
     """Return whether lists and objects are nested deeper than that in a JSON value."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(limit):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, dict | list)
-        ]
-    return bool(level)
+    if not isinstance(value, dict | list):
+        return False
+    children = value.values() if isinstance(value, dict) else value
+    return limit == 0 or any(is_deeper(child, limit - 1) for child in children)
 
 
 def base_name(path: str) -> str:
