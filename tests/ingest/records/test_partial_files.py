@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from hud.ingest import ingest
 from hud.ingest.receipt import Receipt
@@ -75,7 +77,7 @@ def test_a_sample_that_is_cut_anywhere_has_no_other_value_that_decides(path: str
 
 
 @pytest.mark.django_db
-def test_a_partial_file_is_stored_and_is_no_night_and_no_improvement() -> None:
+def test_a_partial_file_is_stored_and_is_no_night_and_no_improvement(client: Client) -> None:
     def night(day: int, body: str) -> Receipt:
         given = {"commit": f"{day:040x}", "run_time": f"2026-11-{day:02}T08:00:00Z", "arch": "h200"}
         return ingest(body.encode(), Parameters(filename=_NAME, stream="nightly", **given))
@@ -94,3 +96,5 @@ def test_a_partial_file_is_stored_and_is_no_night_and_no_improvement() -> None:
     assert {point.verdict for point in points if point.series.metric.name == "speedup"} == {"inconclusive"}
     assert "improved" not in {point.verdict for point in points}
     assert [one.time.day for one in nights.read(run.stream)] == list(range(1, 13))
+    page = client.get(f"/runs/{run.pk}/")
+    assert run.reason in html.unescape(page.content.decode())
