@@ -6,7 +6,7 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,18 +38,27 @@ def below(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
-def imports(name: str) -> Iterator[str]:
-    """Yield what a file names in an import, wherever in the file that stands."""
+@cache
+def parsed(name: str) -> tuple[list[str], set[str]]:
+    """Return what a file names in an import, wherever in the file that stands, and its texts."""
     path = ROOT / Path(*name.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    imported: list[str] = []
+    texts: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relative to itself"
             module = node.module or ""
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            imported += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+    return imported, texts
+
+
+def imports(name: str) -> list[str]:
+    return parsed(name)[0]
 
 
 RUNNER = [name for name in modules("runner") if name != "runner.__main__"]
@@ -104,28 +113,24 @@ def test_torch_modules_never_load_django() -> None:
     assert not found & {"django", "hud", "rq"}  # redis is torch's own doing
 
 
-def test_the_web_application_never_loads_torch() -> None:
-    setup = "import os, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.settings'; django.setup()"
-    found = loaded([name for name in modules("hud") if name != "hud.settings"], first=setup)
+def test_the_web_application_never_loads_torch_and_has_its_pages_before_workers_are_forked() -> None:
+    settings = "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.settings'"
+    first = f"{settings}; import hud.wsgi; assert 'hud.urls' in sys.modules"
+    found = loaded([name for name in modules("hud") if name != "hud.settings"], first=first)
     assert "django" in found
     assert not found & {"torch", "triton", "transformers", "pandas"}  # pandas where it is needed
 
 
-def test_pages_and_api_are_there_before_workers_are_forked() -> None:
-    settings = "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.settings'"
-    loaded(["hud.wsgi"], first=f"{settings}; import hud.wsgi; assert 'hud.urls' in sys.modules")
-
-
-@pytest.mark.parametrize("name", RUNNER)
-def test_each_package_of_the_runner_imports_what_it_may(name: str) -> None:
-    package = next((package for package in MAY_IMPORT if below(name, (package,))), "")
-    for imported in imports(name):
-        if name in TORCH:
-            assert not below(imported, ("rq",)), f"{name} imports {imported}"
-        if name in PLAIN:
+def test_each_package_of_the_runner_imports_what_it_may() -> None:
+    for name in RUNNER:
+        package = next((package for package in MAY_IMPORT if below(name, (package,))), "")
+        for imported in imports(name):
+            if name in TORCH:
+                assert not below(imported, ("rq",)), f"{name} imports {imported}"
+                continue
             assert not below(imported, ("torch", "triton")), f"{name} imports {imported}"
-        if name in PLAIN and package and below(imported, ("runner",)) and imported != "runner":
-            assert below(imported, (package, *MAY_IMPORT[package])), f"{name} imports {imported}"
+            if package and below(imported, ("runner",)) and imported != "runner":
+                assert below(imported, (package, *MAY_IMPORT[package])), f"{name} imports {imported}"
 
 
 def test_every_folder_of_a_suite_is_registered() -> None:
@@ -142,13 +147,7 @@ def test_no_shared_module_names_a_suite() -> None:
     for name in [*modules("hud"), *RUNNER]:
         if below(name, (*allowed, "hud.migrations")):
             continue
-        path = ROOT / Path(*name.split("."))
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        constants = {
-            node.value
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
+        constants = parsed(name)[1]
         assert not constants & (SUITES.keys() - packages - keys), f"{name} names a suite"
         suites = [imported for imported in imports(name) if imported.count(".") >= 2]
         named = [one for one in suites if below(one, ("runner.suites",)) and one.split(".")[2] in SUITES]
