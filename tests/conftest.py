@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.conf import settings
 from django.db import connection
+from pytest_django.plugin import DjangoDbBlocker
 
 from hud.models import Accelerator
 from runner.system import machine
 from tests.support.claims import attach
-from tests.support.servers import EmbeddedServer, Hud, RedisServer, nobody_else_asks, quick_postgres
+from tests.support.servers import (
+    EmbeddedServer,
+    Hud,
+    MigratedCluster,
+    RedisServer,
+    nobody_else_asks,
+    quick_postgres,
+)
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -177,7 +185,15 @@ def inductor_here(inductor_cache: dict[str, str], monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="session")
-def postgres_server(data: Path) -> Iterator[EmbeddedServer]:
+def _migrated(data: Path) -> MigratedCluster | None:
+    """The database that the workers of a session share, where there are several."""
+    return MigratedCluster(data.parent) if os.environ.get("PYTEST_XDIST_WORKER") else None
+
+
+@pytest.fixture(scope="session")
+def postgres_server(data: Path, _migrated: MigratedCluster | None) -> Iterator[EmbeddedServer]:
+    if _migrated:
+        _migrated.fetch(data / "pg")
     server = EmbeddedServer(lambda: quick_postgres(data, POSTGRES_MAJOR), data / "postgres.log")
     server.start()
     yield server
@@ -187,6 +203,29 @@ def postgres_server(data: Path) -> Iterator[EmbeddedServer]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres_server: EmbeddedServer) -> None:
     """pytest-django asks for this before it creates the test database."""
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """True, since a worker may have copied its database, and all of it goes with the session's folder."""
+    return True
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    data: Path,
+    postgres_server: EmbeddedServer,
+    _migrated: MigratedCluster | None,
+) -> None:
+    """Extend pytest-django's own: the first worker hands the migrated database on."""
+    if _migrated and _migrated.missing:
+        with django_db_blocker.unblock():
+            connection.close()
+        postgres_server.stop()
+        _migrated.store(data / "pg")
+        postgres_server.start()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -68,6 +69,39 @@ class EmbeddedServer:
         self._process.kill()
         self._process.wait()
         self._process = None
+
+
+class MigratedCluster:
+    """PostgreSQL's files after the migrations, which the first worker of a session makes and the others copy.
+    To migrate takes seconds of each."""
+
+    def __init__(self, session: Path) -> None:
+        self._shared = session / "pg"
+        self._lock = session / "pg.lock"
+        self._held: int | None = None
+
+    def fetch(self, cluster: Path) -> None:
+        """Copy the files, once they are there. The first one gets none, and is to `store` its own."""
+        lock = os.open(self._lock, os.O_CREAT | os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released with its process, so that the next one makes them
+        if self._shared.exists():
+            shutil.copytree(self._shared, cluster)
+            os.close(lock)
+        else:
+            self._held = lock
+
+    @property
+    def missing(self) -> bool:
+        return self._held is not None
+
+    def store(self, cluster: Path) -> None:
+        """Store the files of a server that is stopped."""
+        assert self._held is not None
+        draft = self._shared.with_name("pg.new")
+        shutil.copytree(cluster, draft)
+        draft.rename(self._shared)
+        os.close(self._held)
+        self._held = None
 
 
 class RedisServer(EmbeddedServer):
