@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -32,6 +34,7 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+TESTS = Path(__file__).resolve().parent
 POSTGRES_MAJOR = int(os.environ.get("TEST_POSTGRES") or 18)
 CHROMIUM_FLAGS = [
     "--no-sandbox",
@@ -109,6 +112,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if not item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the test files beforehand, in each worker from another one on. In a fresh checkout pytest
+    rewrites the asserts of every file, which takes a worker five seconds: so each does it for a part, and
+    finds what the others made of the rest."""
+    config = session.config
+    if not hasattr(config, "workerinput") or [Path(name).resolve() for name in config.args] != [TESTS]:
+        return
+    files = sorted(TESTS.rglob("test_*.py"))
+    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    first = len(files) * number // count
+    for path in (*files[first:], *files[:first]):
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # pytest meets it again, and reports it
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
