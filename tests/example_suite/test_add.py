@@ -22,7 +22,7 @@ from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.judging.judge import process_pending
 from hud.models import Run
-from tests.support.hosts import HostProcess
+from tests.support.hosts import ANSWERS_FOR_TORCH, HostProcess
 from tests.support.servers import ROOT, Hud, RedisServer
 from tests.support.waiting import wait_for
 
@@ -78,15 +78,21 @@ class Api:
             return error.code, error.read().decode()
 
 
-@pytest.fixture
-def hud(checkout: Path, data: Path, transactional_db: None, redis_server: RedisServer) -> Iterator[Hud]:
-    """The dashboard of that checkout."""
+@pytest.fixture(scope="module")
+def _web_of_checkout(checkout: Path, data: Path, django_db_setup: None) -> Iterator[Hud]:
     database = settings.DATABASES["default"]
     url = f"postgresql://hud@/{connection.settings_dict['NAME']}?host={database['HOST']}"
     hud = Hud(data, url, checkout)
-    hud.start()
     yield hud
     hud.stop()
+
+
+@pytest.fixture
+def hud(_web_of_checkout: Hud, transactional_db: None, redis_server: RedisServer) -> Hud:
+    """The dashboard of that checkout, which the tests share."""
+    if not _web_of_checkout.running:
+        _web_of_checkout.start()
+    return _web_of_checkout
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +143,8 @@ def test_a_host_measures_it_and_its_page_shows_the_verdict(
     api = Api(hud.url, "run", "read", "upload")
     words = ["attach", "--hud", hud.url, "--token", registration.create_token(who="test"), "--name", "bed"]
     words += ["--data", str(tmp_path / "data"), "--devices", "cpu"]
-    host = HostProcess(tmp_path, ["-m", "runner", *words], {}, checkout)
+    (tmp_path / "sitecustomize.py").write_text(ANSWERS_FOR_TORCH)
+    host = HostProcess(tmp_path, ["-m", "runner", *words], {"PYTHONPATH": str(tmp_path)}, checkout)
     host.start()
     try:
         wait_for(lambda: "sleepy" in api.call("/api/v1/hosts")[1], "a host that offers the suite", 60)

@@ -20,6 +20,7 @@ import pytest
 
 from hud.server import embedded, worker_account
 from tests.server.up import START_S, Up
+from tests.support.hosts import ANSWERS_FOR_TORCH
 from tests.support.servers import free_port
 from tests.support.waiting import wait_for
 
@@ -60,8 +61,7 @@ def test_up_from_nothing_to_the_second_start(up: Up) -> None:
 
 
 def _production(up: Up) -> dict[str, str]:
-    """Variables of a production site on one machine, whose tasks do what a hostile benchmark would do. The
-    agent is told of a torch at once, which takes seconds to import."""
+    """Variables of a production site on one machine, whose tasks do what a hostile benchmark would do."""
     code = up.folder / "code"
     code.mkdir(mode=0o755)
     up.folder.chmod(0o711)
@@ -69,11 +69,8 @@ def _production(up: Up) -> dict[str, str]:
     found.mkdir()
     found.chmod(0o777)
     (code / "sitecustomize.py").write_text(
-        f"""
-import glob, json, os, sys
-if {{"runner.measure.state.device", "runner.measure.compiler.compiled"}} & {{*sys.orig_argv}}:
-    print(json.dumps({{"torch": "0.0"}}), flush=True)
-    os._exit(0)
+        f"""{ANSWERS_FOR_TORCH}
+import glob
 if "runner.launch.child" in sys.orig_argv:
     import psycopg, signal, socket
     def attempt(action, *arguments):

@@ -26,6 +26,15 @@ from tests.support.waiting import wait_for
 
 STANDIN = ROOT / "tests" / "faults" / "installation" / "standin.py"
 
+# Of a `sitecustomize.py`: it answers at once where an agent asks an interpreter for its torch, or for the
+# compile that shows what works. The answers proper take seconds each, and have tests of their own.
+ANSWERS_FOR_TORCH = """
+import json, os, sys
+if {"runner.measure.state.device", "runner.measure.compiler.compiled"} & {*sys.orig_argv}:
+    print(json.dumps({"torch": "0.0"}), flush=True)
+    os._exit(0)
+"""
+
 
 def alive(pid: int) -> bool:
     """False for a zombie too: the tests may have been made the parent of orphans, and reap none."""
