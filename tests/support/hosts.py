@@ -28,12 +28,15 @@ STANDIN = ROOT / "tests" / "faults" / "installation" / "standin.py"
 
 # Of a `sitecustomize.py`: it answers at once where an agent asks an interpreter for its torch, or for the
 # compile that shows what works. The answers proper take seconds each, and have tests of their own.
-ANSWERS_FOR_TORCH = """
+_ANSWERS = """
 import json, os, sys
-if {"runner.measure.state.device", "runner.measure.compiler.compiled"} & {*sys.orig_argv}:
-    print(json.dumps({"torch": "0.0"}), flush=True)
+if {modules} & {{*sys.orig_argv}}:
+    print(json.dumps({{"torch": "0.0"}}), flush=True)
     os._exit(0)
 """
+_SMALL_COMPILE = "runner.measure.compiler.compiled"
+ANSWERS_FOR_COMPILE = _ANSWERS.format(modules={_SMALL_COMPILE})
+ANSWERS_FOR_TORCH = _ANSWERS.format(modules={_SMALL_COMPILE, "runner.measure.state.device"})
 
 
 def alive(pid: int) -> bool:
