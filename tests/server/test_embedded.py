@@ -32,6 +32,20 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@pytest.fixture(scope="module")
+def _made_cluster() -> Iterator[Path]:
+    data = Path(tempfile.mkdtemp(prefix="hud-", dir="/tmp"))
+    embedded.postgres(data)
+    yield data / "pg"
+    shutil.rmtree(data)
+
+
+@pytest.fixture
+def cluster(folder: Path, _made_cluster: Path) -> None:
+    """PostgreSQL's files in the data folder, for tests of what follows. To make them takes a second."""
+    shutil.copytree(_made_cluster, folder / "pg")
+
+
 @pytest.fixture(autouse=True)
 def _no_outside_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABASE_URL", raising=False)
@@ -117,6 +131,7 @@ def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("left_by", ["a stranger", "a zombie", "a dead server"])
 def test_locks_of_a_killed_server_never_block_a_start(folder: Path, left_by: str) -> None:
     locks = [folder / "pg" / "postmaster.pid", folder / "run" / ".s.PGSQL.5432.lock"]
@@ -136,6 +151,7 @@ def test_locks_of_a_killed_server_never_block_a_start(folder: Path, left_by: str
             assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_living_server_keeps_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "PREDECESSOR_S", 0)
     with embedded.running(embedded.servers(folder), folder / "logs"):
@@ -146,6 +162,7 @@ def test_a_living_server_keeps_its_folder(folder: Path, monkeypatch: pytest.Monk
             assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_start_waits_for_servers_that_are_ending(folder: Path) -> None:
     """A Redis that ends late would take away the socket of its successor."""
     needed = embedded.servers(folder)
@@ -163,6 +180,7 @@ def test_a_start_waits_for_servers_that_are_ending(folder: Path) -> None:
             assert all(process.answers() for process in needed)
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give away")
 @pytest.mark.parametrize("without", ["nothing", "setpriv"])
 def test_root_s_postgres_has_an_account_of_its_own(
@@ -198,6 +216,7 @@ def test_accounts_differ_between_installations_and_within_one() -> None:
     assert worker_account.GROUP not in of_benchmarks
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
     server = embedded.postgres(folder)
     (folder / "pg" / "postgresql.conf").write_text("nonsense = 1\n")
