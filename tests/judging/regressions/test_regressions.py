@@ -50,11 +50,11 @@ def nights(*values: float, first: int = 0, case: str = "layer_norm", **over: Any
             pass
 
 
-def history(*values: float, case: str = "layer_norm", **over: Any) -> None:
-    """Upload the values of as many nights at once, from night 0 on, and judge them."""
+def history(*values: float, first: int = 0, case: str = "layer_norm", **over: Any) -> None:
+    """Upload the values of as many nights at once, from night `first` on, and judge them."""
     records = [
         v3_record(case=case, values=[value], timestamp=1_700_000_000 + day * 86_400, **over)
-        for day, value in enumerate(values)
+        for day, value in enumerate(values, first)
     ]
     ingest(as_list(*records), Parameters(driver="580.1"))
     while process_pending():
@@ -102,7 +102,9 @@ def test_device_time_that_waits_takes_no_regression_from_call_time() -> None:
 
 def test_a_step_stays_listed_for_all_the_nights_that_it_lasts() -> None:
     history(*quiet(20))
-    nights(*([2200.0] * 40), first=20)
+    nights(*([2200.0] * 4), first=20)
+    history(*([2200.0] * 32), first=24)
+    nights(*([2200.0] * 4), first=56)
     one = Regression.objects.get()
     assert one.state == "open"
     assert one.points == 40
@@ -456,8 +458,7 @@ def test_the_level_of_a_reference_opens_nothing(values: tuple[float, ...]) -> No
 
 def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
     noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(80)]
-    history(*noise[:30])
-    nights(*(value * 0.985 for value in noise[30:60]), first=30)
+    history(*noise[:30], *(value * 0.985 for value in noise[30:60]))
     assert not Regression.objects.exists()
     look_back()
     one = Regression.objects.get()
@@ -465,7 +466,7 @@ def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
     assert one.change == pytest.approx(-0.015, abs=0.004)
     assert one.points == pytest.approx(30, abs=3)
     assert look_back() == 0
-    nights(*noise[60:80], first=60)
+    history(*noise[60:80], first=60)
     look_back()
     assert states() == ["resolved"]
 
@@ -473,11 +474,10 @@ def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
 def test_a_small_step_that_is_older_than_a_look_stays_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hud.judging.regressions.look_back.MOST_POINTS", 40)
     noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(76)]
-    history(*noise[:20])
-    nights(*(value * 0.985 for value in noise[20:36]), first=20)
+    history(*noise[:20], *(value * 0.985 for value in noise[20:36]))
     look_back()
     assert states() == ["open"]
-    nights(*(value * 0.985 for value in noise[36:76]), first=36)
+    history(*(value * 0.985 for value in noise[36:76]), first=36)
     look_back()
     assert states() == ["open"]
 
