@@ -25,8 +25,8 @@ from hud.judging.levels import Level, SeriesPoint
 from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.regressions.follow import BEFORE_ALL, Judged
-from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
-from hud.judging.verdict import Verdict
+from hud.judging.rules.thresholds import Thresholds, metrics_by_class, opens_regressions
+from hud.judging.verdict import Rule, Verdict
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, VERDICT_CODES, Point, Series, SeriesState
 from hud.points.write import count_points
 from hud.runs.branches import stored_names
@@ -149,8 +149,8 @@ def judge_series(pending: Sequence[Series]) -> None:
         if not by_id:
             return
         thresholds = Thresholds.read()
-        judging = {pk: thresholds.of(series.experiment, series.metric) for pk, series in by_id.items()}
-        present = _stored(by_id, judging)
+        rules = {pk: thresholds.of(series.experiment, series.metric) for pk, series in by_id.items()}
+        present = _stored(by_id, rules)
         known = {series_id for series_id, _class in present}
         begin = {pk: since if pk in known else BEFORE_ALL for pk, since in touched.items()}
         for (series_id, _class), one in present.items():
@@ -167,7 +167,7 @@ def judge_series(pending: Sequence[Series]) -> None:
         seen = {series_id for (series_id, _class), one in present.items() if one.until > BEFORE_ALL}
         for (series_id, class_key), points in read_points(begin):
             key = series_id, class_key
-            one = present.setdefault(key, Judged(by_id[series_id], class_key, judging[series_id]))
+            one = present.setdefault(key, Judged(by_id[series_id], class_key, rules[series_id]))
             one.reference = references.get(key)
             new = take_points(one, points, settled.get(key, []), is_first=series_id not in seen)
             rows += (row for row in new if row["order_time"] >= touched[series_id])
@@ -207,10 +207,10 @@ def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
         experiment_id = one.series.experiment_id
         waiting = set() if one.is_headline else names.get((experiment_id, None), set())
         beside = names[experiment_id, class_key] | waiting
-        one.is_headline = opens_regressions(one.judging, one.series.metric, beside)
+        one.is_headline = opens_regressions(one.rule, one.series.metric, beside)
 
 
-def _stored(by_id: Mapping[int, Series], judging: Mapping[int, Judging]) -> dict[ClassKey, Judged]:
+def _stored(by_id: Mapping[int, Series], rules: Mapping[int, Rule]) -> dict[ClassKey, Judged]:
     """Return the stored states of these series."""
     rows = fetch_tuples(
         """
@@ -223,7 +223,7 @@ def _stored(by_id: Mapping[int, Series], judging: Mapping[int, Judging]) -> dict
     for pk, class_key, is_headline, recent, run_id, environment_id, time, text in rows:
         level = msgspec.json.decode(text, type=Level)
         newest = SeriesPoint(run_id, environment_id, time, () if recent[-1] is None else (recent[-1],))
-        one = Judged(by_id[pk], class_key, judging[pk], is_headline, level, recent, time, newest)
+        one = Judged(by_id[pk], class_key, rules[pk], is_headline, level, recent, time, newest)
         found[pk, class_key] = one
     return found
 
@@ -259,12 +259,12 @@ def take_points(
     `settled` a person or a comparison in pairs has ended the level. The first point of the series is new;
     that of another class says so."""
     reference_id, reference = one.reference or (None, Level())
-    is_referred = levels.decides(reference, one.judging.rule)
+    is_referred = levels.decides(reference, one.rule)
     ends = sorted(end for end in settled if end > one.until)
     for point in [point for point in points if point.time > one.until]:
         if point.is_baseline and point.time > one.until:
             levels.mark(one.level, point.time, one.until)
-        stream_id, rule = None, one.judging.rule
+        stream_id, rule = None, one.rule
         if is_referred:
             rule = levels.with_noise_of(reference, one.level, rule)
         if point.is_baseline and ends and point.time >= ends[0]:
@@ -274,10 +274,10 @@ def take_points(
         elif is_referred and not levels.decides(one.level, rule):
             levels.advance_young(one.level, point, rule)
             stream_id = reference_id
-            verdict = levels.assess(reference, point, one.judging.rule)
+            verdict = levels.assess(reference, point, one.rule)
         else:
             verdict = levels.advance(one.level, point, rule)
-        if one.judging.judged is False:
+        if one.rule.judged is False:
             verdict = Verdict("unchanged", reason="not_judged")
         if point.is_baseline:
             one.recent = [*one.recent, median(point.values) if point.values else None][-_RECENT:]

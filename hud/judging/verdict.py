@@ -21,6 +21,7 @@ Word = Literal["improved", "unchanged", "regressed", "inconclusive", "failed", "
 _SHORT = 8  # fewer earlier values than this tell little about their noise
 _NOISE_WINDOW = 100
 FEWEST = 5  # earlier compilations below which only an exact test may call a timing changed
+SMALL_STEP = 0.01  # of many points, which a look back finds
 _VARIANT_NOISE = 0.005  # of a known variant, at least
 _EXACT_P = 0.001
 _OF_MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median ÷ that of the mean
@@ -31,7 +32,9 @@ class Rule:
     """The rule by which a metric is judged. A change must exceed the floors. A value is suspect past
     `suspect_factor` standard deviations and changed past `noise_factor`. `prior_noise` is the assumed
     relative standard deviation between compilations of a series with little history. A derived metric is
-    computed of others; its noise is at least `least_noise`, that of its own compilations."""
+    computed of others; its noise is at least `least_noise`, that of its own compilations. `small_step` is the
+    smallest step of many points. With `judged` False a series has no verdicts, with True it opens regressions
+    whatever its metric's role is."""
 
     direction: Literal["up", "down", "none"] = "down"
     kind: Literal["timing", "deterministic", "status"] = "timing"
@@ -42,6 +45,8 @@ class Rule:
     prior_noise: float = 0.015
     is_derived: bool = False
     least_noise: float = 0.0
+    small_step: float = SMALL_STEP
+    judged: bool | None = None
 
 
 @dataclass(frozen=True)

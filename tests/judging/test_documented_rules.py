@@ -32,7 +32,7 @@ RULES = [
     ("hud.judging.verdict", "_VARIANT_NOISE", 0.005, "at least 0.5 %"),
     ("hud.judging.rules.thresholds", "LEAST_CHANGE", 0.02, "| times, rates, speedups | 2 % |"),
     ("hud.judging.rules.thresholds", "LEAST_REGRET", 0.01, "by 1 % of the time"),
-    ("hud.judging.rules.thresholds", "SMALL_STEP", 0.01, "steps of 1 %"),
+    ("hud.judging.verdict", "SMALL_STEP", 0.01, "steps of 1 %"),
     ("hud.judging.rules.preview", "NIGHTS", 60, "the last 60 nights"),
     ("hud.judging.rules.preview", "MOST_SERIES", 100, "for the 100 series"),
     (f"{REGRESSIONS}.moves", "_BEFORE", 10, "in the ten points before it"),

@@ -231,7 +231,7 @@ class Cohort:
         rules = [[default_rule(metric) for metric in metrics]]
         if {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
             found = Experiment.objects.in_bulk(ids.tolist())
-            rules = [[thresholds.of(found[pk], metric).rule for metric in metrics] for pk in ids.tolist()]
+            rules = [[thresholds.of(found[pk], metric) for metric in metrics] for pk in ids.tolist()]
         tables = [points.tabled(ids, metrics) for points in sides]
         return cls(ids, members, sorted({group[0] for group in groups}), metrics, order, tables, rules)
 

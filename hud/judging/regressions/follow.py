@@ -13,8 +13,7 @@ from hud.judging.attribution import note_changes
 from hud.judging.levels import Level, Move, SeriesPoint
 from hud.judging.regressions import canaries, known_failures, moves
 from hud.judging.regressions.events import apply, close, record, set_state
-from hud.judging.rules.thresholds import Judging
-from hud.judging.verdict import Verdict
+from hud.judging.verdict import Rule, Verdict
 from hud.models import Compilation, Point, Regression, RegressionEvent, Series
 from hud.states.regressions import ACTIVE, AT_ONCE, Canaries, Event
 from runner.schema.compilations import Compiled, Note
@@ -36,7 +35,7 @@ class Judged:
 
     series: Series
     class_key: str
-    judging: Judging
+    rule: Rule
     is_headline: bool = False
     level: Level = field(default_factory=Level)
     recent: list[float | None] = field(default_factory=list)  # values of its newest points, oldest first

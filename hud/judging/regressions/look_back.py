@@ -18,8 +18,8 @@ from hud.judging.change_points import change_points
 from hud.judging.judge import read_points
 from hud.judging.levels import SeriesPoint
 from hud.judging.regressions.events import apply, close, record
-from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
-from hud.judging.verdict import series_noise
+from hud.judging.rules.thresholds import Thresholds
+from hud.judging.verdict import SMALL_STEP, series_noise
 from hud.models import Regression, Series, SeriesState
 from hud.states.regressions import ACTIVE, AT_ONCE, Event, RegressionKind
 from runner.schema.statistics import median
@@ -141,10 +141,9 @@ def _look(
 ) -> None:
     if known and (known.kind in AT_ONCE or state.level.get("move")):
         return  # the judge follows it
-    judging = thresholds.of(state.series.experiment, state.series.metric)
-    direction = judging.rule.direction
+    rule = thresholds.of(state.series.experiment, state.series.metric)
     values = [median(point.values) for point in points]
-    found = find(values, direction, judging.small_step)
+    found = find(values, rule.direction, rule.small_step)
     if not found:
         if known and not (values and _lasts(known, values)):
             close(known, run_id=state.run_id)

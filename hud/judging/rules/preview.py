@@ -78,9 +78,9 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
         metric = rule if isinstance(rule, Metric) else one.metric
         beside, flags = present.get((one.experiment_id, class_key), ()), []
         for thresholds, of in ((today, one.metric), (then, metric)):
-            judging = thresholds.of(one.experiment, of)
-            opens = opens_regressions(judging, of, beside)
-            flags.append(_flags(Judged(one, class_key, judging), points, ends, since) if opens else [])
+            own = thresholds.of(one.experiment, of)
+            opens = opens_regressions(own, of, beside)
+            flags.append(_flags(Judged(one, class_key, own), points, ends, since) if opens else [])
         shown.add(flags[1], len(flags[0]))
     return shown
 

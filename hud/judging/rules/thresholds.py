@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from django.db.models import Q
 
@@ -20,17 +20,6 @@ from runner.schema.metrics import is_known, role_of
 LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
 DERIVED = ("same_choice_ratio", "autotune_regret", "share_of_ceiling")  # computed of other numbers
 LEAST_REGRET = 0.01  # of the time, by which a regret must differ
-SMALL_STEP = 0.01  # of many points, which a look back finds
-
-
-@dataclass(frozen=True)
-class Judging:
-    """The rule of a series. `judged` False: it has no verdicts; True: it opens regressions whatever its
-    metric's role is; None: its role decides. `small_step` is the smallest step of many points."""
-
-    rule: Rule
-    judged: bool | None = None
-    small_step: float = SMALL_STEP
 
 
 class Thresholds:
@@ -45,27 +34,24 @@ class Thresholds:
         """Return what is stored: 1 statement."""
         return cls(fetch_models(Threshold, "", {}))
 
-    def of(self, experiment: Experiment, metric: Metric) -> Judging:
-        rule, judged, small_step = default_rule(metric), None, SMALL_STEP
+    def of(self, experiment: Experiment, metric: Metric) -> Rule:
+        rule = default_rule(metric)
         own = {name: getattr(experiment, name) for name in ("suite", "case", "backend", "arch")}
         own["metric"] = metric.name
         for row in self.rows:
             if any(getattr(row, name) not in ("", value) for name, value in own.items()):
                 continue
-            if row.relative is not None:
-                rule, small_step = replace(rule, relative_floor=row.relative), row.relative
-            if row.minimum is not None:
-                rule = replace(rule, absolute_floor=row.minimum)
-            if row.judged is not None:
-                judged = row.judged
-        return Judging(rule, judged, small_step)
+            said = {"relative_floor": row.relative, "small_step": row.relative, "absolute_floor": row.minimum}
+            said["judged"] = row.judged
+            rule = replace(rule, **{name: value for name, value in said.items() if value is not None})
+        return rule
 
 
-def opens_regressions(judging: Judging, metric: Metric, present: Container[str]) -> bool:
+def opens_regressions(rule: Rule, metric: Metric, present: Container[str]) -> bool:
     """Return whether a series may open a regression, in an experiment and class with the metrics `present`.
     One whose metric only an operator knows may: saying which way is worse asks for that."""
-    if judging.judged is not None:
-        return judging.judged
+    if rule.judged is not None:
+        return rule.judged
     if metric.told and metric.direction != "none" and not is_known(metric.name):
         return True
     return role_of(metric.name, present) == "headline"
