@@ -20,13 +20,15 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 class Problem(Exception):
-    """An error that the API answers with this status."""
+    """An error that the API answers with this status. `at` is the place of a single fault, whose detail is
+    that of the whole."""
 
     def __init__(
         self,
         status: int,
         detail: str,
         *,
+        at: str = "",
         errors: Sequence[Fault] = (),
         retry_after_s: int | None = None,
         **extra: Any,
@@ -34,7 +36,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.errors = errors
+        self.errors = [Fault(at, detail)] if at else errors
         self.retry_after_s = retry_after_s
         self.extra = extra
 

@@ -17,7 +17,6 @@ from hud.models import OPERATORS_OWN, Import, KnownFailure, Point, Run, Stream, 
 from hud.points.streams import front
 from hud.problems import Problem
 from hud.runs import streams
-from runner.formats.errors import Fault
 from runner.formats.scalars import INVISIBLE
 
 
@@ -50,8 +49,8 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
         subject, before = f"stream {stream.name}", _settings(stream)
         if changes.title is not None:
             if not changes.title.isprintable() or INVISIBLE.search(changes.title):
-                text = "a title has no control, zero-width or bidirectional characters"
-                raise Problem(422, text, errors=[Fault("/title", text)])
+                words = "a title has no control, zero-width or bidirectional characters"
+                raise Problem(422, words, at="/title")
             stream.title = changes.title
         if changes.name is not None and changes.name != stream.name:
             _rename(stream, changes.name)
@@ -187,8 +186,7 @@ def _reference(stream: Stream, name: str) -> Stream | None:
         return None
     reference = streams.named(name).first()
     if reference is None:
-        text = f"no stream is called {name[:60]}"
-        raise Problem(422, text, errors=[Fault("/reference", text)])
+        raise Problem(422, f"no stream is called {name[:60]}", at="/reference")
     if stream.pk in _chain(reference):
         raise Problem(409, f"{reference.name} is, or is judged against, {stream.name}: choose another stream")
     return reference

@@ -14,7 +14,6 @@ from hud.accounts import audit
 from hud.models import Notice, Regression, RegressionEvent, Run, Series
 from hud.problems import Problem
 from hud.states.regressions import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
-from runner.formats.errors import Fault
 
 State = Regression.State
 LONGEST_MUTE = timedelta(days=366)
@@ -106,8 +105,7 @@ def mute(*, regression: Regression, who: str, until: datetime | None, note: str 
     """Silence a regression until a time, None to end that, with an audit line. Raise Problem 422 unless the
     time is within a year from now, 409 for a regression that is closed."""
     if until is not None and not timedelta() < until - timezone.now() <= LONGEST_MUTE:
-        text = "a regression is muted until a time in the future, within a year"
-        raise Problem(422, text, errors=[Fault("/until", text)])
+        raise Problem(422, "a regression is muted until a time in the future, within a year", at="/until")
     with transaction.atomic():
         if until is not None and regression.state not in ACTIVE:
             text = f"a regression that is {regression.state} waits for nobody and cannot be muted"

@@ -13,7 +13,6 @@ from hud.models import Experiment, KnownFailure, Notice, Regression, Series, Str
 from hud.points.expectations import Expectations
 from hud.problems import Problem
 from hud.states.regressions import ACTIVE, RegressionKind
-from runner.formats.errors import Fault
 from runner.formats.scalars import INVISIBLE
 
 MOST_REASON = 1000  # characters
@@ -23,13 +22,12 @@ def mark(*, stream: Stream, experiment: Experiment, reason: str, who: str) -> Kn
     """Mark the failures of an experiment in a stream as known, with an audit line. Raise Problem 422."""
     reason = " ".join(reason.split())
     if not 1 <= len(reason) <= MOST_REASON or INVISIBLE.search(reason):
-        text = f"1 to {MOST_REASON} characters that can be seen"
-        raise Problem(422, text, errors=[Fault("/reason", text)])
+        raise Problem(422, f"1 to {MOST_REASON} characters that can be seen", at="/reason")
     with transaction.atomic():
         series = Series.objects.select_for_update().filter(experiment=experiment, stream=stream)
         if not series.order_by("pk"):  # which locks them
-            text = f"{stream.name} has no results of this experiment: name a stream that has"
-            raise Problem(422, text, errors=[Fault("/stream", text)])
+            words = "has no results of this experiment: name a stream that has"
+            raise Problem(422, f"{stream.name} {words}", at="/stream")
         failure, _new = KnownFailure.objects.update_or_create(
             stream=stream, experiment=experiment, defaults={"reason": reason, "author": who[:150]}
         )
