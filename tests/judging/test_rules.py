@@ -69,17 +69,17 @@ def test_each_setting_comes_from_the_row_that_names_the_most() -> None:
         Threshold(pk=5, suite="timm", relative=0.9),
     ]
     found = Thresholds(rows).of(create_experiment(), create_metric())
-    assert (found.rule.relative_floor, found.rule.absolute_floor, found.judged) == (0.1, 7.0, True)
+    assert (found.relative_floor, found.absolute_floor, found.judged) == (0.1, 7.0, True)
     assert found.small_step == 0.1
     gemv = Thresholds(rows).of(create_experiment(case="gemv"), create_metric("speedup"))
     assert gemv.judged is False
     by_default = Thresholds([]).of(create_experiment(), create_metric())
-    assert (by_default.rule.relative_floor, by_default.judged, by_default.small_step) == (0.02, None, 0.01)
+    assert (by_default.relative_floor, by_default.judged, by_default.small_step) == (0.02, None, 0.01)
     floors = {"compiled_latency_ms": 0.02, "cold_compile_s": 0.05, "compile_time_instruction_count": 0.015}
     for name, floor in floors.items():
-        assert Thresholds([]).of(
-            create_experiment(), create_metric(name)
-        ).rule.relative_floor == pytest.approx(floor)
+        assert Thresholds([]).of(create_experiment(), create_metric(name)).relative_floor == pytest.approx(
+            floor
+        )
 
 
 def test_a_saved_threshold_judges_what_it_touches_again_and_its_deletion_too() -> None:

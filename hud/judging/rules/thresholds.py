@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Container, Iterable
 from dataclasses import replace
+from typing import Any
 
 from django.db.models import Q
 
@@ -41,8 +42,8 @@ class Thresholds:
         for row in self.rows:
             if any(getattr(row, name) not in ("", value) for name, value in own.items()):
                 continue
-            said = {"relative_floor": row.relative, "small_step": row.relative, "absolute_floor": row.minimum}
-            said["judged"] = row.judged
+            said: dict[str, Any] = {"absolute_floor": row.minimum, "judged": row.judged}
+            said |= dict.fromkeys(("relative_floor", "small_step"), row.relative)
             rule = replace(rule, **{name: value for name, value in said.items() if value is not None})
         return rule
 
