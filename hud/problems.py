@@ -36,6 +36,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.at = at
         self.errors = [Fault(at, detail)] if at else errors
         self.retry_after_s = retry_after_s
         self.extra = extra

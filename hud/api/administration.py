@@ -14,7 +14,6 @@ from hud.api.auth import who
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections.streams import StreamChanges, change
 from hud.judging.rules import write
-from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
 from hud.models.streams import NAME_PATTERN
 from hud.points import streams
@@ -111,8 +110,8 @@ def put_rules(request: HttpRequest, given: RulesIn) -> dict[str, Any]:
                 if rows is not None:
                     rules = [write.rule_of(kind, row.model_dump()) for row in rows]
                     write.replace(kind, rules, who=who(request))
-            except InvalidRule as error:
-                fault = Fault(f"/{name}/{error.field}", str(error))
+            except Problem as error:
+                fault = Fault(f"/{name}{error.at}", error.detail)
                 raise Problem(422, "a rule makes no sense; nothing was changed", errors=[fault]) from error
     return get_rules(request)
 

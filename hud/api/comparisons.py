@@ -14,8 +14,7 @@ from hud.api.schemas import ANSWER, Error, Filter, of_table
 from hud.judging.compare import ab_runs, kernels, text
 from hud.judging.compare.query import Filters, read
 from hud.models import ACTIVE, Run
-from hud.points.sides import BadSide
-from hud.problems import Problem, row_of
+from hud.problems import row_of
 
 router = Router(tags=["reading"])
 _WAITING = threading.Lock()  # of one request in a process, whose threads are few
@@ -60,10 +59,7 @@ def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     another card, host or environment may have caused is inconclusive, with that as its reason."""
     sides = {"base", "head", "stream", "format"}
     filters = Filters(**given.model_dump(exclude=sides))
-    try:
-        page = read(given.base, given.head, filters, stream_of(given.stream))
-    except BadSide as error:
-        raise Problem(error.status, str(error)) from error
+    page = read(given.base, given.head, filters, stream_of(given.stream))
     if given.format == "md":
         rows = text.shown(page, everything=False)
         return HttpResponse(text.markdown(page, rows), content_type="text/markdown; charset=utf-8")
@@ -147,8 +143,5 @@ class AttributionOut(Schema):
 def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str, Any]:
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
-    try:
-        page = kernels.read(given.base, given.head, stream_of(given.stream), with_code=False)
-    except BadSide as error:
-        raise Problem(404, str(error)) from error
+    page = kernels.read(given.base, given.head, stream_of(given.stream), with_code=False)
     return {**page.to_json(), "kernels": page.to_rows()}

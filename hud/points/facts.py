@@ -24,14 +24,10 @@ def changes(before: Environment, after: Environment) -> list[str]:
         name for name in {**after.facts, **before.facts} if before.facts.get(name) != after.facts.get(name)
     ]
     olds, news = (flat({name: one.facts.get(name) for name in differing}) for one in (before, after))
-    kinds: tuple[list[str], ...] = [], [], []  # of both, of the second, of the first
-    for name in {**news, **olds}:
-        was, now = olds.get(name), news.get(name)
-        if (was or "") != (now or ""):
-            kinds[0 if was and now else 1 if now else 2].append(
-                f"{fact_name(name)} {_brief(was)} → {_brief(now)}"
-            )
-    return [text for texts in kinds for text in texts]
+    known = ((name, olds.get(name) or "", news.get(name) or "") for name in {**news, **olds})
+    pairs = [(name, was, now) for name, was, now in known if was != now]
+    pairs.sort(key=lambda pair: (not pair[2], not pair[1]))
+    return [f"{fact_name(name)} {_brief(was)} → {_brief(now)}" for name, was, now in pairs]
 
 
 def flat(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Literal
 from django.db.models import QuerySet
 
 from hud.models import Run, Stream
+from hud.problems import Problem
 from hud.runs.branches import stored_names
 
 _SIDE = re.compile(
@@ -35,12 +36,11 @@ _FORM = (
 )
 
 
-class BadSide(ValueError):
+class BadSide(Problem):
     """A side that is not of the form or ambiguous (400), or that nothing fits (404)."""
 
     def __init__(self, text: str, status: int = 404) -> None:
-        super().__init__(text)
-        self.status = status
+        super().__init__(status, text)
 
 
 @dataclass(frozen=True)

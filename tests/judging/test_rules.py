@@ -30,6 +30,7 @@ from hud.models import (
     Threshold,
 )
 from hud.pages.funnel import view as funnel
+from hud.problems import Problem
 from hud.states.regressions import Event
 from runner.formats.parameters import Parameters
 from tests.support.factories import (
@@ -113,7 +114,7 @@ def test_a_saved_threshold_judges_what_it_touches_again_and_its_deletion_too() -
         "rule.change",
         "rule.delete",
     ]
-    with pytest.raises(write.InvalidRule):
+    with pytest.raises(Problem):
         write.save(Threshold(case="another", judged=True), who="olga")
 
 
@@ -137,7 +138,7 @@ def test_an_operator_says_what_an_unknown_metric_means_and_its_history_is_judged
     judge()
     assert Regression.objects.get().state == "resolved"
     known = write.metric_of("speedup")
-    with pytest.raises(write.InvalidRule):
+    with pytest.raises(Problem):
         write.save(known, who="olga")
 
 

@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
 from hud.models import Metric, Series, SeriesState, Target, Threshold
+from hud.problems import Problem
 from hud.sql import execute
 from hud.tables.table import DataTable
 from runner.schema.metrics import is_known, metric_info, says_unit
@@ -34,14 +35,6 @@ _SETTINGS: dict[type, tuple[str, ...]] = {
 }
 
 
-class InvalidRule(ValueError):
-    """A rule that makes no sense. `field` is the one to change."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
-
-
 def metric_of(name: str) -> Metric:
     """Return the metric of this name; one that no upload has brought yet is stored."""
     info = metric_info(name).to_row()
@@ -49,7 +42,7 @@ def metric_of(name: str) -> Metric:
 
 
 def rule_of(kind: type[Rule], said: Mapping[str, Any], pk: int | None = None) -> Rule:
-    """Return the rule that the fields of a form or of the API say, unstored. Raise InvalidRule for another
+    """Return the rule that the fields of a form or of the API say, unstored. Raise Problem for another
     metric than the one with this key."""
     columns = dict(said)
     if kind is Threshold:
@@ -58,19 +51,19 @@ def rule_of(kind: type[Rule], said: Mapping[str, Any], pk: int | None = None) ->
     if kind is Target:
         return Target(pk=pk, metric=metric, fraction=columns.pop("share"), **columns)
     if pk not in {None, metric.pk}:
-        raise InvalidRule("metric", "the name of a metric stays; add another one")
+        raise Problem(422, "the name of a metric stays; add another one", at="/metric")
     metric.unit, metric.direction = columns["unit"], columns["direction"]
     return metric
 
 
 def save(rule: Rule, *, who: str) -> None:
-    """Store a new or changed rule. Raise InvalidRule."""
+    """Store a new or changed rule. Raise Problem."""
     with transaction.atomic():
         _lock()
         check(rule)
         same = {name: getattr(rule, name) for name in rule.IDENTITY}
         if type(rule)._default_manager.filter(**same).exclude(pk=rule.pk).exists():
-            raise InvalidRule("metric", "there is a rule for exactly this already; change that one")
+            raise Problem(422, "there is a rule for exactly this already; change that one", at="/metric")
         earlier = type(rule)._default_manager.filter(pk=rule.pk).first() if rule.pk else None
         _write(rule, earlier, who)
 
@@ -83,19 +76,20 @@ def delete(rule: Rule, *, who: str) -> None:
 
 
 def replace(kind: type[_Rule], wanted: Sequence[_Rule], *, who: str) -> None:
-    """Make these the only rules of their kind; those that stay as they are touch nothing. Raise InvalidRule,
-    with the place of the rule in its field."""
+    """Make these the only rules of their kind; those that stay as they are touch nothing. Raise Problem at
+    the place of the rule."""
     with transaction.atomic():
         _lock()
         stored: dict[tuple[Any, ...], _Rule] = {identity(rule): rule for rule in rules_of(kind)}
         seen = set()
         for place, rule in enumerate(wanted):
             if identity(rule) in seen:
-                raise InvalidRule(f"{place}/metric", "an earlier rule of this list is for exactly the same")
+                words = "an earlier rule of this list is for exactly the same"
+                raise Problem(422, words, at=f"/{place}/metric")
             try:
                 check(rule)
-            except InvalidRule as error:
-                raise InvalidRule(f"{place}/{error.field}", str(error)) from error
+            except Problem as error:
+                raise Problem(422, error.detail, at=f"/{place}{error.at}") from error
             seen.add(identity(rule))
             earlier = stored.get(identity(rule))
             rule.pk = earlier.pk if earlier else rule.pk
@@ -134,29 +128,29 @@ def subject(rule: Rule) -> str:
 
 
 def check(rule: Rule) -> None:
-    """Raise InvalidRule for a rule that makes no sense."""
+    """Raise Problem for a rule that makes no sense."""
     if isinstance(rule, Metric):
         known = metric_info(rule.name)
         if is_known(rule.name) and says_unit(rule.name):
             text = f"{rule.name} is known: {known.unit or 'no unit'}, {known.direction}"
-            raise InvalidRule("metric", text)
+            raise Problem(422, text, at="/metric")
     elif isinstance(rule, Target):
         if (rule.value is None) == (rule.fraction is None):
-            raise InvalidRule("value", "a target is a value or a share of the ceiling, one of them")
+            raise Problem(422, "a target is a value or a share of the ceiling, one of them", at="/value")
         _check_number("value", rule.value, -_MOST, _MOST)
         _check_number("share", rule.fraction, 0, MOST_RELATIVE)
         if rule.fraction is not None and rule.metric.unit != "GB/s":
-            raise InvalidRule("share", "the ceiling is a copy bandwidth; the metric is not in GB/s")
+            raise Problem(422, "the ceiling is a copy bandwidth; the metric is not in GB/s", at="/share")
     else:
         if rule.relative is None and rule.minimum is None and rule.judged is None:
-            raise InvalidRule("relative", "a threshold says at least one thing")
+            raise Problem(422, "a threshold says at least one thing", at="/relative")
         _check_number("relative", rule.relative, 0, MOST_RELATIVE)
         _check_number("minimum", rule.minimum, 0, _MOST)
 
 
 def _check_number(field: str, value: float | None, least: float, most: float) -> None:
     if value is not None and not least <= value <= most:
-        raise InvalidRule(field, f"it must be a number from {least:g} to {most:g}")
+        raise Problem(422, f"it must be a number from {least:g} to {most:g}", at=f"/{field}")
 
 
 def _write(rule: Rule, earlier: Rule | None, who: str) -> None:

@@ -12,7 +12,6 @@ from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import words
 from hud.points.sides import BadSide
-from hud.problems import Problem
 from hud.sql import fetch_models
 from hud.tables.table import IDENTITY, DataTable
 
@@ -43,7 +42,7 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
             page = read(asked.base, asked.head, stream, slot=asked.kernel, with_code=not data_format)
         except BadSide as error:
             if data_format:
-                return Problem(404, str(error)).response()
+                return error.response()
             complaints = [str(error)]
     if page is None:
         lines = comparable(stream, asked.q)

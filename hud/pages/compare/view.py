@@ -16,7 +16,6 @@ from hud.pages import data, query_string, streams
 from hud.pages.query_string import one_of, words
 from hud.points import nights
 from hud.points.sides import BadSide
-from hud.problems import Problem
 from hud.runs.lines import OfRun
 from hud.sql import fetch_tuples
 from hud.tables.table import DataTable
@@ -54,7 +53,7 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
             page = query.read(filters.base, heads, filters, stream)
         except BadSide as error:
             if data_format:
-                return Problem(error.status, str(error)).response()
+                return error.response()
             complaints, status = [str(error)], error.status
     elif ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
         chosen = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]

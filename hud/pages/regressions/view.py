@@ -63,7 +63,7 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         page = query.read(stream, filters, user)
     except BadSide as error:
         if data_format:
-            return Problem(error.status, str(error)).response()
+            return error.response()
         complaints.append(str(error))
         filters = replace(filters, base="", head="")
         page = query.read(stream, filters, user)

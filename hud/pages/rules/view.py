@@ -13,10 +13,11 @@ from django.shortcuts import redirect, render
 from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Flag, Preview, newest_series, preview
 from hud.judging.rules.thresholds import least_change
-from hud.judging.rules.write import COLUMNS, InvalidRule, Rule, rules_of
+from hud.judging.rules.write import COLUMNS, Rule, rules_of
 from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.pages import data
 from hud.points.targets import AppliedTarget, Targets
+from hud.problems import Problem
 from hud.sql import fetch_models
 from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
@@ -120,8 +121,9 @@ class RuleForm(forms.Form):
     def of(cls, rule: Any) -> dict[str, Any]:
         return COLUMNS[cls.model].row(rule)
 
-    def refuse(self, error: InvalidRule) -> None:
-        self.add_error(error.field if error.field in self.fields else None, str(error))
+    def refuse(self, error: Problem) -> None:
+        field = error.at.strip("/")
+        self.add_error(field if field in self.fields else None, error.detail)
 
 
 class MatchingForm(RuleForm):
@@ -246,7 +248,7 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
                 transaction.set_rollback(True)  # a metric that is new
             else:
                 write.save(rule, who=request.user.get_username())
-    except InvalidRule as error:
+    except Problem as error:
         form.refuse(error)
         return _page(request, given, editing=editing, status=422)
     if found:
