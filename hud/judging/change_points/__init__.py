@@ -66,7 +66,9 @@ def change_points(
 def _scaled(values: Array) -> Array:
     """Return values with relative differences: logs where all have one sign, else shares of their size."""
     if bool((values > 0).all()) or bool((values < 0).all()):
-        return np.log(np.abs(values))
+        # exactly the same in another unit, which else decides between two equally good places
+        mantissas, exponents = np.frexp(np.abs(values))
+        return np.log(mantissas) + (exponents - int(np.median(exponents))) * math.log(2)
     sizes = np.abs(values[values != 0])
     with np.errstate(over="ignore"):
         shares = values / (float(np.median(sizes)) if len(sizes) else 1.0)
