@@ -101,10 +101,10 @@ def _decide(request: HttpRequest, regressions: Iterable[Regression], given: Regr
     if until and timezone.is_naive(until):
         until = timezone.make_aware(until, UTC)
 
-    def decision(one: Regression) -> Regression:
+    def decision(regression: Regression) -> Regression:
         if given.event == "mute":
-            return events.mute(regression=one, until=until, **about)
-        return events.act(regression=one, event=Event(given.event), **about)
+            return events.mute(regression=regression, until=until, **about)
+        return events.act(regression=regression, event=Event(given.event), **about)
 
     done, refused = events.decide_each(regressions, decision)
     if not done:

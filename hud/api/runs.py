@@ -265,7 +265,7 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
 
-_COUNTS: dict[str, Any] = {one.name: (int, ...) for one in fields(Deletion)}
+_COUNTS: dict[str, Any] = {field.name: (int, ...) for field in fields(Deletion)}
 DeletionOut = create_model(
     "DeletionOut",
     __base__=Schema,

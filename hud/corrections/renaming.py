@@ -237,18 +237,18 @@ def _merge_regressions(joined: dict[int, int]) -> None:
     there = Regression.objects.filter(series__in=joined.values(), state__in=ACTIVE)
     active = {(one.series_id, one.class_key): one for one in there}
     decided = ("owner", "note", "link", "muted_until")
-    for one in Regression.objects.filter(series__in=joined).order_by("pk"):
-        key = joined[one.series_id], one.class_key
-        stays = active.setdefault(key, one) if one.state in ACTIVE else one
-        if stays is one:
-            one.series_id = key[0]
-            one.save(update_fields=["series"])
+    for regression in Regression.objects.filter(series__in=joined).order_by("pk"):
+        key = joined[regression.series_id], regression.class_key
+        stays = active.setdefault(key, regression) if regression.state in ACTIVE else regression
+        if stays is regression:
+            regression.series_id = key[0]
+            regression.save(update_fields=["series"])
         else:
-            one.events.update(regression=stays)
+            regression.events.update(regression=stays)
             for name in decided:
-                setattr(stays, name, getattr(stays, name) or getattr(one, name))
+                setattr(stays, name, getattr(stays, name) or getattr(regression, name))
             stays.save(update_fields=decided)
-            one.delete()
+            regression.delete()
 
 
 def _rename_rules(rules: type[Target | Threshold], kind: str, old: str, new: str) -> int:

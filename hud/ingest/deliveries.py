@@ -173,7 +173,7 @@ def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: byte
             run_id=task.run_id, repeat=task.repeat, binary_list__binaries__overlap=list(numbers)
         )
         lists = delivered.values_list("binary_list__binaries", "binary_places")
-        own = {listed[place] for listed, places in lists for place in places} & numbers.keys()
+        own = {listed[index] for listed, places in lists for index in places} & numbers.keys()
         _keep_code({numbers[number]: texts[numbers[number]] for number in own})
     return len(own)
 

@@ -84,7 +84,7 @@ class Attribution:
     @cached_property
     def by_cause(self) -> dict[Cause, float]:
         """Return the sum of each cause that occurs, in µs."""
-        there = {cause: [one for one in self.changes if one.cause == cause] for cause in CAUSES}
+        there = {cause: [change for change in self.changes if change.cause == cause] for cause in CAUSES}
         return {cause: sum(one.change_us for one in found) for cause, found in there.items() if found}
 
     @property
@@ -191,8 +191,8 @@ def _change(slot: str, cause: Cause, before: Collection[_Choice], after: Collect
 def _mean(choices: Collection[_Choice]) -> tuple[Kernel | None, float | None, float]:
     """Return the kernel of the most frequent choice, the sum of the times, each as often as it came, and the
     portion of the compilations that drew one of them."""
-    most = max(choices, key=lambda one: one.portion, default=None)
-    times = [one.time_us * one.portion for one in choices if one.time_us is not None]
+    most = max(choices, key=lambda choice: choice.portion, default=None)
+    times = [choice.time_us * choice.portion for choice in choices if choice.time_us is not None]
     return most.kernel if most else None, sum(times) if times else None, sum(one.portion for one in choices)
 
 
@@ -200,20 +200,20 @@ def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change
     """Tell changes of time from noise, and the same binary's by their direction."""
     ratio, relative = 1.0, RELATIVE_NOISE
     if not same_card:
-        same = (one for one in changes if one.cause == "unchanged")
+        same = (change for change in changes if change.cause == "unchanged")
         ratios = [one.head_us / one.base_us for one in same if one.base_us and one.head_us is not None]
         if len(ratios) >= LEAST_SHARED:
             ratio = median(ratios)
         else:
             relative = OTHER_CARD_NOISE
     judged = []
-    for one in changes:
-        before, after = (one.base_us or 0.0) * ratio, one.head_us or 0.0
-        noise = max(relative * max(before, after), NOISE_US_PER_CALL * one.kernel.calls * one.portion)
-        beyond, cause = abs(after - before) > noise, one.cause
+    for change in changes:
+        before, after = (change.base_us or 0.0) * ratio, change.head_us or 0.0
+        noise = max(relative * max(before, after), NOISE_US_PER_CALL * change.kernel.calls * change.portion)
+        beyond, cause = abs(after - before) > noise, change.cause
         if cause == "unchanged" and beyond:
             cause = "slower" if after > before else "faster"
-        judged.append(replace(one, cause=cause, beyond_noise=beyond))
+        judged.append(replace(change, cause=cause, beyond_noise=beyond))
     return judged, None if ratio == 1.0 else ratio
 
 
@@ -228,10 +228,10 @@ def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int,
                 origins |= other[0]
                 places += other[1]
             joined.append((origins, places))
-    both = [places for _origins, places in joined if len({changes[place].cause for place in places}) == 2]
+    both = [places for _origins, places in joined if len({changes[index].cause for index in places}) == 2]
     moved, groups = list(changes), {}
     for number, places in enumerate(sorted(both, key=min), start=1):
-        causes = [changes[place].cause for place in places]
+        causes = [changes[index].cause for index in places]
         groups[number] = causes.count("vanished"), causes.count("appeared")
         for place in places:
             moved[place] = replace(changes[place], cause="moved", group=number)
@@ -302,7 +302,7 @@ def note_changes(base: Sequence[Compiled], head: Sequence[Compiled]) -> list[Not
 
 def notes_of(side: Sequence[Compiled]) -> list[NoteChange]:
     """Return all reasons of one side, as of a point that is compared with itself, the most frequent first."""
-    return [replace(one, base=one.head) for one in note_changes([], side)]
+    return [replace(change, base=change.head) for change in note_changes([], side)]
 
 
 def _counts(notes: Sequence[Iterable[Note]]) -> Counter[tuple[str, str]]:

@@ -155,7 +155,7 @@ def _metric(
     most: int | None,
     awaits_draws: bool,
 ) -> MetricComparison:
-    free = {(one.repeat, one.side): one for one in processes if one.draw is None}
+    free = {(process.repeat, process.side): process for process in processes if process.draw is None}
     numbers = range(max((repeat for repeat, _side in free), default=-1) + 1)
     sides_of_pairs = [[free.get((number, side)) for number in numbers] for side in (0, 1)]
     base, head = ([one and one.value for one in side] for side in sides_of_pairs)
@@ -165,7 +165,7 @@ def _metric(
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
-    statuses = ([one.status for one in processes if one.side == side] for side in (0, 1))
+    statuses = ([process.status for process in processes if process.side == side] for side in (0, 1))
     base_status, head_status = (
         STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
     )
@@ -185,11 +185,11 @@ def _metric(
         values=(pairs.base, pairs.head),
         ratios=[b / a if a and b is not None else None for a, b in zip(base, head, strict=True)],
         count=pairs.pairs,
-        quality=worst_quality(one.quality for one in processes),
+        quality=worst_quality(process.quality for process in processes),
     )
     of_sides = kernels.get(series.experiment_id)
     found = of_sides and of_sides.found
-    pinned = [one for one in processes if one.draw is not None]
+    pinned = [process for process in processes if process.draw is not None]
     draws, code = equal_choices.answer_of(
         ((one.draw or 0, one.side, one.repeat, one.value, one.quality) for one in pinned), most
     )
@@ -358,8 +358,8 @@ def may_stop(run: Run) -> bool:
         return False
     metrics = compare([run]).metrics
     names: defaultdict[int, set[str]] = defaultdict(set)
-    for one in metrics:
-        names[one.experiment.pk].add(one.metric.name)
-    measured = (one for one in metrics if one.code and one.count)
+    for metric in metrics:
+        names[metric.experiment.pk].add(metric.metric.name)
+    measured = (metric for metric in metrics if metric.code and metric.count)
     headline = [one for one in measured if role_of(one.metric.name, names[one.experiment.pk]) == "headline"]
     return bool(headline) and all(equal_choices.enough(one.draws, most) for one in headline)

@@ -108,8 +108,8 @@ def _write(first: Compilation, metrics: Mapping[str, Sequence[DetailedMeasuremen
     old.filter(environment=first.environment_id).delete()
     touched = [Series.objects.get_or_create(metric=metric_of(name), **own)[0] for name in metrics]
     for of_metric, measurements in zip(touched, metrics.values(), strict=True):
-        for one in measurements:
-            one.series = of_metric
+        for measurement in measurements:
+            measurement.series = of_metric
         DetailedMeasurement.objects.bulk_create(measurements)
     points.make((first.run_id, one.pk) for one in (*series, *touched))
     time = Value(first.order_time)

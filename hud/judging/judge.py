@@ -223,8 +223,8 @@ def _stored(by_id: Mapping[int, Series], rules: Mapping[int, Rule]) -> dict[Clas
     for pk, class_key, is_headline, recent, run_id, environment_id, time, text in rows:
         level = msgspec.json.decode(text, type=Level)
         newest = SeriesPoint(run_id, environment_id, time, () if recent[-1] is None else (recent[-1],))
-        one = Judged(by_id[pk], class_key, rules[pk], is_headline, level, recent, time, newest)
-        found[pk, class_key] = one
+        judged = Judged(by_id[pk], class_key, rules[pk], is_headline, level, recent, time, newest)
+        found[pk, class_key] = judged
     return found
 
 
@@ -253,40 +253,40 @@ def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
 
 
 def take_points(
-    one: Judged, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
+    judged: Judged, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
 ) -> Iterable[dict[str, Any]]:
     """Judge the points that the level does not know; yield the columns of each new one. At each time in
     `settled` a person or a comparison in pairs has ended the level. The first point of the series is new;
     that of another class says so."""
-    reference_id, reference = one.reference or (None, Level())
-    is_referred = levels.decides(reference, one.rule)
-    ends = sorted(end for end in settled if end > one.until)
-    for point in [point for point in points if point.time > one.until]:
-        if point.is_baseline and point.time > one.until:
-            levels.mark(one.level, point.time, one.until)
-        stream_id, rule = None, one.rule
+    reference_id, reference = judged.reference or (None, Level())
+    is_referred = levels.decides(reference, judged.rule)
+    ends = sorted(end for end in settled if end > judged.until)
+    for point in [point for point in points if point.time > judged.until]:
+        if point.is_baseline and point.time > judged.until:
+            levels.mark(judged.level, point.time, judged.until)
+        stream_id, rule = None, judged.rule
         if is_referred:
-            rule = levels.with_noise_of(reference, one.level, rule)
+            rule = levels.with_noise_of(reference, judged.level, rule)
         if point.is_baseline and ends and point.time >= ends[0]:
             ends = [end for end in ends if end > point.time]
-            levels.begin_anew(one.level, point)
+            levels.begin_anew(judged.level, point)
             verdict = Verdict("unchanged")
-        elif is_referred and not levels.decides(one.level, rule):
-            levels.advance_young(one.level, point, rule)
+        elif is_referred and not levels.decides(judged.level, rule):
+            levels.advance_young(judged.level, point, rule)
             stream_id = reference_id
-            verdict = levels.assess(reference, point, one.rule)
+            verdict = levels.assess(reference, point, judged.rule)
         else:
-            verdict = levels.advance(one.level, point, rule)
-        if one.rule.judged is False:
+            verdict = levels.advance(judged.level, point, rule)
+        if judged.rule.judged is False:
             verdict = Verdict("unchanged", reason="not_judged")
         if point.is_baseline:
-            one.recent = [*one.recent, median(point.values) if point.values else None][-_RECENT:]
-            one.level.taken += 1
-            one.newest, one.verdict, one.until = point, verdict, point.time
-            one.is_own = stream_id is None
+            judged.recent = [*judged.recent, median(point.values) if point.values else None][-_RECENT:]
+            judged.level.taken += 1
+            judged.newest, judged.verdict, judged.until = point, verdict, point.time
+            judged.is_own = stream_id is None
         is_other_class = verdict.verdict == "new" and not is_first
         yield {
-            "series_id": one.series.pk,
+            "series_id": judged.series.pk,
             "order_time": point.time,
             "run_id": point.run_id,
             "environment_id": point.environment_id,

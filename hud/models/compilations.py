@@ -139,7 +139,7 @@ class Compilation(NamedRow):
 def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
     """Return the kernels of these compilations by id, and read their lists of binaries; 2 queries."""
     prefetch_related_objects(compilations, "binary_list")
-    return Kernel.objects.in_bulk({pk for one in compilations for pk in one.kernels})
+    return Kernel.objects.in_bulk({pk for compilation in compilations for pk in compilation.kernels})
 
 
 class KernelCode(NamedRow):

@@ -75,7 +75,7 @@ def queue_messages() -> int:
                 together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
             for cause in group([notice.regression for notice in same.values()]) if webhooks else ():
-                data = _regression_data(state, cause, [same[one.pk] for one in cause.lines])
+                data = _regression_data(state, cause, [same[line.pk] for line in cause.lines])
                 deliveries += _deliveries(webhooks, state, data)
         listeners = [webhook for webhook in webhooks if RUN_ENDED in webhook.events]
         runs = Run.objects.filter(pk__in=[end.run_id for end in ended] if listeners else [])
@@ -89,7 +89,7 @@ def queue_overdue(now: datetime) -> int:
     """Queue a message about suites that became overdue, each once in a period; return how many deliveries."""
     with transaction.atomic():
         OverdueSuite.objects.filter(since__lt=now - timedelta(days=30)).delete()
-        rows = [_OVERDUE.row(one) for one in overdue_suites(now)]
+        rows = [_OVERDUE.row(suite) for suite in overdue_suites(now)]
         new = [row for row in rows if OverdueSuite.objects.get_or_create(**row)[1]]
         if not new:
             return 0
@@ -143,7 +143,7 @@ def _rows(regressions: Sequence[Regression]) -> list[dict[str, Any]]:
         (point.series_id, point.run_id, point.environment.class_key): point
         for point in moved.select_related("environment").order_by("order_time")
     }
-    rows = [_COLUMNS.row(one) for one in regressions]
+    rows = [_COLUMNS.row(regression) for regression in regressions]
     for one, row in zip(regressions, rows, strict=True):
         point = points.get((one.series_id, one.latest_run_id or 0, one.class_key))
         if point and one.kind in AT_ONCE:
@@ -152,8 +152,8 @@ def _rows(regressions: Sequence[Regression]) -> list[dict[str, Any]]:
     return rows
 
 
-def _url(one: Regression) -> str:
-    return f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}"
+def _url(regression: Regression) -> str:
+    return f"{settings.HUD_PUBLIC_URL}/regressions/?id={regression.pk}"
 
 
 _COLUMNS = DataTable(

@@ -246,7 +246,7 @@ def build(
             continue  # reference runs, and what nobody has measured lately
         values = [by_night[night].get(block, {}) for night in nights]
         for cell in entry.cells:
-            cell.trend = _trend(cell, [one.get(cell.metric, {}) for one in values])
+            cell.trend = _trend(cell, [value.get(cell.metric, {}) for value in values])
             cell.noise = _noise(cell)
         if not entry.ran:
             entry.last = next((night for night in reversed(nights) if by_night[night].get(block, {})), None)
@@ -326,7 +326,7 @@ def _trend(cell: Cell, by_night: Sequence[Mapping[int, float | None]]) -> list[f
     logs = logs[:, ~np.isnan(logs).all(axis=0)]
     levels = np.nanmean(logs, axis=0) if logs.size else np.zeros(0)
     steps = ((night - levels)[~np.isnan(night)] for night in logs)
-    return [math.exp(levels.mean() + one.mean()) if one.size else None for one in steps]
+    return [math.exp(levels.mean() + step.mean()) if step.size else None for step in steps]
 
 
 def _noise(cell: Cell) -> float:

@@ -52,7 +52,7 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[SuiteColumn]
     main = main_metrics(suite)
     more = [
         SuiteColumn(metric.name, metric.title, {metric.name: ""})
-        for metric in sorted(metrics, key=lambda one: metric_place(suite, one))
+        for metric in sorted(metrics, key=lambda metric: metric_place(suite, metric))
         if not by_meaning  # a suite of others: its first metrics
         or (metric.name not in _PLACES and metric.name in main)
     ]

@@ -114,8 +114,8 @@ def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
             WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.stream_id = one.id
         ) m WHERE m.time IS NOT NULL ORDER BY one.id <> %(preferred)s, m.time DESC LIMIT 1"""
     known = int_array(pk for pk in ids if pk < 2**31)  # an address may name any number
-    found = fetch_models(Stream, measured, {"experiments": known, "preferred": preferred.pk})
-    return found[0] if found else preferred
+    models = fetch_models(Stream, measured, {"experiments": known, "preferred": preferred.pk})
+    return models[0] if models else preferred
 
 
 def front() -> Stream:

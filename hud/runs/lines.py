@@ -293,6 +293,6 @@ class ArtifactLine:
 def artifacts_of(tasks: Sequence[TaskLine]) -> list[ArtifactLine]:
     """Return the artifacts by task and kind: 1 statement."""
     lines = {line.task.pk: line for line in tasks}
-    found = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
-    found.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
-    return [ArtifactLine(one, lines[one.task_id]) for one in found]
+    models = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
+    models.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
+    return [ArtifactLine(one, lines[one.task_id]) for one in models]

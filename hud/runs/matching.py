@@ -112,7 +112,7 @@ def eligible_accelerators(
             such = f" with {' and '.join(fulfilled)}" if fulfilled else ""
             lacks = "has not" if request.host else "has"
             reasons = [unavailable_suites(item.host.facts) for item in left] if wanted is suites else []
-            why = "; ".join(sorted({found[name] for found in reasons for name in wanted if name in found}))
+            why = "; ".join(sorted({reason[name] for reason in reasons for name in wanted if name in reason}))
             there = ", ".join(sorted(set().union(*map(offered, left)))) or "nothing"
             return [], f"{whose}{such} {lacks} {text}{why and f' ({why})'}; there are: {there}"
         left = able

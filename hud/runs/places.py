@@ -29,7 +29,7 @@ class Builds:
     def __init__(self) -> None:
         """Read the accelerators: 1 statement."""
         self.accelerators = visible_accelerators()
-        self._interpreters = [(one, _interpreters(one)) for one in self.accelerators]
+        self._interpreters = [(accelerator, _interpreters(accelerator)) for accelerator in self.accelerators]
 
     def once(self, experiment: Experiment, metric: str) -> Rerun:
         """Return how to measure an experiment once more where its series would go on."""

@@ -92,13 +92,13 @@ def request_rerun(
 
 def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Run:
     """Request one run of several experiments of a suite on one device. Raise BadRequest."""
-    suites = {one.suite for one in experiments}
+    suites = {experiment.suite for experiment in experiments}
     if len(suites) != 1:
         raise BadRequest("choose experiments of one suite")
     device = options.resources.device
     if len(experiments) == 1:
         return request_rerun(experiments[0], options)
-    specs = [spec_of(one, device=device) for one in experiments]
+    specs = [spec_of(experiment, device=device) for experiment in experiments]
     cases = list(dict.fromkeys(spec.case for spec in specs))
     more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
     title = f"{suites.pop()}: {', '.join(cases[:3])}{more}"

@@ -65,11 +65,11 @@ def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Finge
     """Give the next task to an accelerator, or end it as failed if an interpreter has changed."""
     with transaction.atomic():
         bounds = {"same_card": settings.HUD_SAME_CARD_S, "lost": settings.HUD_LOST_S}
-        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **bounds})
-        if not found:
+        tuples = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **bounds})
+        if not tuples:
             matching.pass_over(accelerator.pk)
             return None
-        task = Task.objects.get(pk=found[0][0])
+        task = Task.objects.get(pk=tuples[0][0])
         refusal = _freeze(task.run_id, accelerator.host, fingerprints)
         token = uuid.uuid4()
         after = task_state(task).claimed(token, cancelling=False)

@@ -171,8 +171,8 @@ def _items_of(one: Callable[[bytes, str, int | None], _T], line: bytes, number: 
 
 
 def _malformed(error: Exception, body: bytes) -> MalformedUpload:
-    found = _BYTE.search(str(error))
-    line = body[: int(found[1])].count(b"\n") + 1 if found else None
+    match = _BYTE.search(str(error))
+    line = body[: int(match[1])].count(b"\n") + 1 if match else None
     return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
 
 
@@ -180,8 +180,8 @@ def refuse_nul(body: bytes) -> None:
     """Raise BadUpload for a text that holds a NUL character, which PostgreSQL does not store."""
     if b"\0" not in body and (b"\\" not in body or b"\\u0000" not in body):
         return
-    if found := _NUL.search(body):
-        line = body.count(b"\n", 0, found.start()) + 1
+    if match := _NUL.search(body):
+        line = body.count(b"\n", 0, match.start()) + 1
         raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", line)])
 
 

@@ -81,8 +81,8 @@ def groups_in_name(pattern: str) -> Callable[[str], Mapping[str, str]]:
     """Return a function that returns the groups of a pattern in a file's whole name, {} for another name."""
 
     def groups(filename: str) -> Mapping[str, str]:
-        found = re.fullmatch(pattern, base_name(filename))
-        return found.groupdict("") if found else {}
+        match = re.fullmatch(pattern, base_name(filename))
+        return match.groupdict("") if match else {}
 
     return groups
 

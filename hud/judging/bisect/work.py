@@ -135,7 +135,7 @@ def _go_on(bisect: Bisect) -> None:
     if state == BisectState.RUNNING:
         if bisect.accelerator is None:
             raise BadRequest("the accelerator is no longer there")
-        base, head = (bisect.builds[place]["interpreter"] for place in places)
+        base, head = (bisect.builds[index]["interpreter"] for index in places)
         series, who = [bisect.regression.series], bisect.requested_by
         run = confirm.rerun_on(bisect.accelerator, series, who=who, interpreter=head, base=base)
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)

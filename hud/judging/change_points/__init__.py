@@ -56,11 +56,11 @@ def change_points(
     smallest = math.log1p(min_relative)
     known = None if groups is None else _by_variant(scaled, [groups[night] for night in nights])
     if known is None:
-        return [nights[place] for place in _level_changes(scaled, smallest)]
-    shifts = [int(known.places[place]) for place in _level_changes(known.adjusted, smallest)]
-    mixed = [int(known.places[place]) for place in _mixture_changes(known, smallest)]
+        return [nights[change] for change in _level_changes(scaled, smallest)]
+    shifts = [int(known.places[change]) for change in _level_changes(known.adjusted, smallest)]
+    mixed = [int(known.places[change]) for change in _mixture_changes(known, smallest)]
     mixed = [place for place in mixed if all(abs(place - shift) > _APART for shift in shifts)]
-    return [nights[place] for place in sorted(shifts + mixed)]
+    return [nights[shift] for shift in sorted(shifts + mixed)]
 
 
 def _scaled(values: Array) -> Array:

@@ -113,10 +113,10 @@ def steps(values: Array, candidates: Sequence[int], least: float) -> list[int]:
     none, such as a clock's resolution."""
     found: list[int] = []
     for start, stop, low, high in blocks(len(values)):
-        inside = [place - start for place in candidates if start + 2 <= place < stop - 1]
+        inside = [candidate - start for candidate in candidates if start + 2 <= candidate < stop - 1]
         if inside:
             places = _select(values[start:stop], inside, least)
-            found += [start + place for place in places if low <= start + place < high]
+            found += [start + index for index in places if low <= start + index < high]
     return sorted(set(found))
 
 
@@ -230,9 +230,9 @@ def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int
     left = np.maximum(total[:, None] - cross**2 / own[:, 1:], n * least**2)
     gain = (-(n - 1) * np.log(left) - determinants[:, None]).max(axis=0)  # of a step at 1, 2, …
     places = set(candidates)
-    for place in candidates:
-        low = max(place - _REACH, 1)
-        places.add(low + int(gain[low - 1 : place + _REACH].argmax()))
+    for candidate in candidates:
+        low = max(candidate - _REACH, 1)
+        places.add(low + int(gain[low - 1 : candidate + _REACH].argmax()))
     return sorted(places)
 
 

@@ -110,7 +110,7 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: B
     HUD's formulas: 2 statements."""
     sides = cohort.sides[0], cohort.sides[side]
     elsewhere = places.elsewhere(*sides)
-    hud_rows = [_hud_rows(cohort, one) for one in sides] if formulas == "hud" else None
+    hud_rows = [_hud_rows(cohort, side) for side in sides] if formulas == "hud" else None
     kinds, by_device = [_kind(metric) for metric in cohort.metrics], _by_device(cohort)
     groups = []
     for key, members in cohort.members:
@@ -123,8 +123,8 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: B
         order = np.argsort(cohort.order[members[0]]).tolist()
         means = _means(cohort, sides, members, [one for at in order for one in (by_device[at], at)], kinds)
         if hud_rows:
-            rows = [{at: one[at] for at in members.tolist() if at in one} for one in hud_rows]
-            rates = [aggregates.hud_pass_rate(list(one.values())) for one in rows]
+            rows = [{at: row[at] for at in members.tolist() if at in row} for row in hud_rows]
+            rates = [aggregates.hud_pass_rate(list(row.values())) for row in rows]
             means = _hud_means(cohort, sides, rows, means)
         groups.append(CohortGroup(counts, not elsewhere[members].any(), means, key, (rates[0], rates[1])))
     return groups
@@ -147,7 +147,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bool
     for column in order:
         metric = cohort.metrics[column]
         if kinds[column] == "speed" and metric.unit in _TIME_UNITS and matched[column] and TIME not in means:
-            base, head = (one.table.value[both[:, column], column] for one in sides)
+            base, head = (side.table.value[both[:, column], column] for side in sides)
             before, ends = float(base.sum()), list[float]()
             if base.size >= aggregates.FEWEST_CASES:
                 ends = [end * base.size / before for end in t_interval((head - base).tolist())]
@@ -161,7 +161,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bool
 
 def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
     """Return how many experiments are on which side, and pass there; `known` says which fail as is known."""
-    (left, base_passes), (right, head_passes) = ((one.has[members], one.passes[members]) for one in sides)
+    (left, base_passes), (right, head_passes) = ((side.has[members], side.passes[members]) for side in sides)
     both = left & right
     failures = both & base_passes & ~head_passes
     counted = {
@@ -184,7 +184,7 @@ def _means(
 ) -> dict[str, Mean]:
     """Return for each kind the first metric of `order` that cases of both sides have."""
     found: dict[str, Mean] = {}
-    tables = [one.deciding[members] for one in sides]
+    tables = [side.deciding[members] for side in sides]
     left, right = (table > 0 for table in tables)
     both = left & right
     counts, lefts, rights = (one.sum(axis=0).tolist() for one in (both, left, right))

@@ -183,7 +183,7 @@ class ComparedKernels:
 
     @property
     def longest_phase_s(self) -> float:
-        return max((max(one.base_s or 0.0, one.head_s or 0.0) for one in self.phases), default=0.0)
+        return max((max(phase.base_s or 0.0, phase.head_s or 0.0) for phase in self.phases), default=0.0)
 
     @property
     def one_point(self) -> bool:
@@ -206,7 +206,7 @@ class ComparedKernels:
 
     @property
     def counts_differing(self) -> int:
-        return sum(one.base != one.head for one in self.counts)
+        return sum(count.base != count.head for count in self.counts)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a line for each kernel."""
@@ -271,7 +271,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
         for metric, title in sorted(titles.items(), key=itemgetter(1))
         if metric not in (CALL_TIME, COMPILE_TIME) and any(metric in point.values for point in points)
     ]
-    page.counts = sorted(counts, key=lambda one: one.base == one.head)
+    page.counts = sorted(counts, key=lambda count: count.base == count.head)
     if with_code:
         page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
         numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
@@ -313,7 +313,7 @@ def _add_values(point: KernelPoint) -> dict[str, str]:
             numbers = values[number : number + 1]
         elif values is not None and metric == CALL_TIME:
             numbers = values
-        if known := [one for one in numbers if one is not None]:
+        if known := [number for number in numbers if number is not None]:
             point.values[metric] = fmean(known)
     return titles
 

@@ -312,7 +312,7 @@ class Places:
         keys = [points.table.environment[both] << 32 | points.table.run[both] for points in (base, head)]
         measured, which = np.unique(keys, return_inverse=True)
         places = [self.of(key >> 32, key & (2**32 - 1)) for key in measured.tolist()]
-        of_base, of_head = np.array([numbers.setdefault(one, len(numbers)) for one in places], int)[which]
+        of_base, of_head = np.array([numbers.setdefault(index, len(numbers)) for index in places], int)[which]
         found = np.zeros(len(base.there), bool)
         found[both[0][of_base != of_head]] = True
         return found
@@ -356,7 +356,7 @@ def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
         runs = [places.runs[pk] for pk in np.unique(points.table.run).tolist()]
         facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
         facts += [flat(places.environments[pk].facts) for pk in np.unique(points.table.environment).tolist()]
-        for name, value in (item for one in facts for item in one.items()):
+        for name, value in (item for fact in facts for item in fact.items()):
             if name != "date" and value not in (None, "", 0, {}):
                 found.setdefault(name, [set() for _side in sides])[at].add(str(value))
     names = [*(name for name in _FIRST if name in found), *sorted(found.keys() - _FIRST)]

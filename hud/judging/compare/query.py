@@ -63,7 +63,7 @@ class Candidate:
     @property
     def telling(self) -> int:
         """Return how many groups moved."""
-        return sum(one.is_telling for one in self.groups)
+        return sum(group.is_telling for group in self.groups)
 
     def counts_json(self) -> dict[str, Any]:
         counts = {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
@@ -123,17 +123,17 @@ class ComparedRow:
         first."""
         for place, pairs in enumerate(of_heads):
             moved, unsure = (
-                sorted((one for one in pairs if getattr(one, kind)), key=lambda one: -one.score)
+                sorted((pair for pair in pairs if getattr(pair, kind)), key=lambda pair: -pair.score)
                 for kind in ("moved", "undecided")
             )
-            leading = [one for one in pairs[:1] if one.undecided]
-            known = [one for one in pairs if one.reason == judged.KNOWN_FAILURE]
+            leading = [pair for pair in pairs[:1] if pair.undecided]
+            known = [pair for pair in pairs if pair.reason == judged.KNOWN_FAILURE]
             self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
             self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
         self.choose_best()
-        for one in of_heads[0]:
-            ends = one.base.value, one.head.value  # None where it failed
-            is_further = one.metric.name == _BREAKS and one is not self.best
+        for head in of_heads[0]:
+            ends = head.base.value, head.head.value  # None where it failed
+            is_further = head.metric.name == _BREAKS and head is not self.best
             if is_further and ends[0] != ends[1] and None not in ends:
                 self.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
 
@@ -191,7 +191,7 @@ class ComparePage:
 
     @property
     def heads(self) -> list[ComparedSide]:
-        return [one.side for one in self.candidates]
+        return [candidate.side for candidate in self.candidates]
 
     @property
     def sides(self) -> list[ComparedSide]:
@@ -226,7 +226,7 @@ class ComparePage:
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
-        heads = [one.to_json() for one in self.candidates]
+        heads = [candidate.to_json() for candidate in self.candidates]
         return {
             "stream": self.stream.name,
             "base": SIDE.row(self.base),
@@ -388,7 +388,7 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
     for row, best in changed:
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))
-        base, head = ((one.torch, one.torch_git) for one in environments)
+        base, head = ((environment.torch, environment.torch_git) for environment in environments)
         row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
         sides = [f"run:{point.run_id}/experiment:{row.pk}" for point in (best.base, best.head)]
         before, after = (kernels.get((point.run_id, row.pk)) for point in (best.base, best.head))

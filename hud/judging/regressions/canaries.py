@@ -39,12 +39,12 @@ class Canary:
 def check(canaries: Sequence[Canary]) -> tuple[Canaries, Canary | None]:
     """Return whether the host moved, and the canary that says so: a ceiling did, or most of the three models
     with the quietest eager time. Without a ceiling and three models nothing is known."""
-    in_order = sorted(canaries, key=lambda one: (one.noise, one.name))
+    in_order = sorted(canaries, key=lambda canary: (canary.noise, canary.name))
     models = [one for one in in_order if not one.is_ceiling][:_MODELS]
-    if len(models) < _MODELS and not any(one.is_ceiling for one in canaries):
+    if len(models) < _MODELS and not any(canary.is_ceiling for canary in canaries):
         return Canaries.UNKNOWN, None
-    moved = [one for one in canaries if one.is_ceiling and one.moved]
-    moved_models = [one for one in models if one.moved]
+    moved = [canary for canary in canaries if canary.is_ceiling and canary.moved]
+    moved_models = [model for model in models if model.moved]
     if not moved and len(moved_models) < _MOST:
         return Canaries.QUIET, None
     return Canaries.MOVED, max(moved or moved_models, key=lambda one: abs(one.change or 0.0))
@@ -74,19 +74,19 @@ def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
         _apply(one, run, *check(night))
 
 
-def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> None:
-    if word in {Canaries.UNKNOWN, one.canaries}:
+def _apply(regression: Regression, run: Run, word: Canaries, named: Canary | None) -> None:
+    if word in {Canaries.UNKNOWN, regression.canaries}:
         return
-    before, one.canaries = one.canaries, word
-    one.cause = ""
+    before, regression.canaries = regression.canaries, word
+    regression.cause = ""
     if named:
         change = f" {named.change:+.1%}" if named.change is not None else ""
-        one.cause = f"Host {run.host_name}: {named.name}{change} without a compiler"[:200]
-    one.save(update_fields=["canaries", "cause"])
+        regression.cause = f"Host {run.host_name}: {named.name}{change} without a compiler"[:200]
+    regression.save(update_fields=["canaries", "cause"])
     if word == Canaries.MOVED:
-        record(one, event=Event.HOST_MOVED, note=one.cause, run_id=run.pk)
+        record(regression, event=Event.HOST_MOVED, note=regression.cause, run_id=run.pk)
     elif before == Canaries.MOVED:
-        record(one, event=Event.HOST_BACK, run_id=run.pk)
+        record(regression, event=Event.HOST_BACK, run_id=run.pk)
 
 
 def _of_night(host: str, device: str, time: datetime) -> list[Canary]:

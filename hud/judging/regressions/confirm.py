@@ -61,7 +61,7 @@ def confirm() -> int:
     for regressions in (*suspects, *to_compare):
         if requested < room and (run := _request(regressions, attached)):
             requested += 1
-            same = Regression.objects.filter(pk__in=[one.pk for one in regressions])
+            same = Regression.objects.filter(pk__in=[regression.pk for regression in regressions])
             same.update(**{"pairs_run" if run.is_ab else "repeat_run": run})
     return requested
 
@@ -138,14 +138,14 @@ def rerun_on(
     return request_rerun(series[0].experiment, options)
 
 
-def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelerator | None:
+def accelerator_of(regression: Regression, attached: Sequence[Accelerator]) -> Accelerator | None:
     """Return the accelerator that measured the regression, while it takes tasks. An upload only names a host,
     and must not make it work."""
-    if one.first_run is None or one.first_run.upload_id:
+    if regression.first_run is None or regression.first_run.upload_id:
         return None
-    used = Environment.objects.filter(point__series=one.series_id, point__run=one.first_run)
+    used = Environment.objects.filter(point__series=regression.series_id, point__run=regression.first_run)
     uuid = (used.values_list("facts", flat=True).first() or {}).get("gpu_uuid", "")
-    place = one.first_run.host_name, one.series.experiment.device
+    place = regression.first_run.host_name, regression.series.experiment.device
     for item in attached:
         takes_none = item.unavailable_reason or item.host.drained or item.host.paused_until
         if (item.host.name, item.device) == place and uuid in ("", item.uuid) and not takes_none:
@@ -153,9 +153,9 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelera
     return None
 
 
-def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
+def interpreter_of(regression: Regression, run: Run | None, host: Host) -> str | None:
     """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
-    torch = torch_of(one, run)
+    torch = torch_of(regression, run)
     same = [
         name
         for name, facts in host.facts.get("pythons", {}).items()
@@ -169,9 +169,9 @@ def _name(run: Run | None) -> str:
     return "" if run is None or run.upload_id else run.interpreter or DEFAULT_INTERPRETER
 
 
-def torch_of(one: Regression, run: Run | None) -> tuple[str, str] | None:
+def torch_of(regression: Regression, run: Run | None) -> tuple[str, str] | None:
     """Return version and commit of the torch with which a run measured the regression's series."""
-    used = Environment.objects.filter(point__series=one.series_id, point__run=run)
+    used = Environment.objects.filter(point__series=regression.series_id, point__run=run)
     return used.values_list("torch", "torch_git").first() if run else None
 
 
@@ -204,26 +204,26 @@ def _conclude() -> None:
                 logger.exception("the pairs of %s are not judged", one)
 
 
-def _apply_pairs(one: Regression, run: Run) -> None:
+def _apply_pairs(regression: Regression, run: Run) -> None:
     """Judge the regression's own metric by the comparison of a run."""
-    torches = torches_of(one, [run.pk])
-    wanted = [one.last_good_run, one.first_run]
-    if torches != [{torch_of(one, end)} for end in wanted]:
+    torches = torches_of(regression, [run.pk])
+    wanted = [regression.last_good_run, regression.first_run]
+    if torches != [{torch_of(regression, end)} for end in wanted]:
         return  # it compares something else
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
-    comparison = compare([run], series=one.series_id, class_key=one.class_key)
+    comparison = compare([run], series=regression.series_id, class_key=regression.class_key)
     for answer in comparison.metrics:
         if answer.word == "confirmed" and answer.better is False:
-            decide_by_pairs(regression=one, confirmed=True, run_id=run.pk, cause=answer.cause)
+            decide_by_pairs(regression=regression, confirmed=True, run_id=run.pk, cause=answer.cause)
         elif answer.better or answer.word == "dismissed":
-            reason = obstacle(one, answer, comparison)
+            reason = obstacle(regression, answer, comparison)
             if not reason:
-                decide_by_pairs(regression=one, confirmed=False, run_id=run.pk)
+                decide_by_pairs(regression=regression, confirmed=False, run_id=run.pk)
                 continue
             code = "faster" if answer.better else "no change"
             note = f"code: {code}; cannot tell of the choices: {reason}"
-            record(one, event="cannot tell", note=note, run_id=run.pk)
+            record(regression, event="cannot tell", note=note, run_id=run.pk)
 
 
 def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:
@@ -242,10 +242,10 @@ def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) 
     return draw_obstacle(sides.base, sides.head, experiment.device, suspects, drawn)
 
 
-def torches_of(one: Regression, runs: Iterable[int | None]) -> list[set[tuple[str, str]]]:
+def torches_of(regression: Regression, runs: Iterable[int | None]) -> list[set[tuple[str, str]]]:
     """Return the torch of each side of A/B runs that measured the regression's series."""
     rows = Measurement.objects.filter(
-        series=one.series_id, run__in=runs, environment__class_key=one.class_key
+        series=regression.series_id, run__in=runs, environment__class_key=regression.class_key
     ).values_list("side", "environment__torch", "environment__torch_git")
     torches: list[set[tuple[str, str]]] = [set(), set()]
     for side, torch, git in rows.distinct():

@@ -92,9 +92,9 @@ def decide_each(
 ) -> tuple[int, list[Problem]]:
     """Apply a decision to each regression that it fits; return how many, and why it fits no others."""
     done, refused = 0, list[Problem]()
-    for one in regressions:
+    for regression in regressions:
         try:
-            decision(one)
+            decision(regression)
             done += 1
         except Problem as error:  # noqa: PERF203 — the others are decided on
             refused.append(error)

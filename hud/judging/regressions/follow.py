@@ -91,16 +91,16 @@ def update(judged: Sequence[Judged]) -> None:
         _name_causes(followed)
 
 
-def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> list[Regression]:
+def _follow(judged: Judged, move: Move, known: Regression | None, reason: str) -> list[Regression]:
     """Open a regression for the move, or bring the one that is there up to date; return it, or nothing for a
     move that opens none. A failure with a `reason` is known."""
     if reason:
         if known and known.state in ACTIVE and known_failures.is_failure(known):
-            known_failures.end(known, reason, run_id=one.run_id)
+            known_failures.end(known, reason, run_id=judged.run_id)
         return []
-    assert one.verdict
-    level, is_timing = one.verdict.baseline, one.series.metric.kind == "timing"
-    kind = moves.kind_of(move, known, one.recent, level, is_timing=is_timing)
+    assert judged.verdict
+    level, is_timing = judged.verdict.baseline, judged.series.metric.kind == "timing"
+    kind = moves.kind_of(move, known, judged.recent, level, is_timing=is_timing)
     following = moves.follow(move, kind, known)
     if following is None:
         return []
@@ -108,7 +108,7 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     regression = Regression(state=first_state) if first_state else known
     assert regression
     regression.kind = kind
-    regression.series, regression.class_key = one.series, one.class_key
+    regression.series, regression.class_key = judged.series, judged.class_key
     before, superseded = regression.state, _size(regression)
     if event == Event.MOVED_AGAIN:
         set_state(regression, Event.MOVED_AGAIN)
@@ -116,9 +116,9 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
     regression.since, regression.points, regression.steps = move.time, move.points, move.steps
     regression.first_run_id, regression.last_good_run_id = move.run_id, move.last_good_run
-    regression.latest_run_id = one.run_id
-    regression.before, regression.after = one.verdict.baseline, move.latest
-    regression.change, regression.factor = one.verdict.change, one.verdict.factor
+    regression.latest_run_id = judged.run_id
+    regression.before, regression.after = judged.verdict.baseline, move.latest
+    regression.change, regression.factor = judged.verdict.change, judged.verdict.factor
     regression.save()
     if first_state:
         record(regression, "", run_id=move.run_id)
@@ -126,7 +126,7 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         record(regression, before, event=event, run_id=move.run_id)
     elif event and superseded:
         note = f"{_size(regression)} supersedes {superseded}"
-        record(regression, event=event, run_id=one.run_id, note=note)
+        record(regression, event=event, run_id=judged.run_id, note=note)
     if regression.state == State.SUSPECT and move.agreed_run:
         apply(regression, Event.AGREED, run_id=move.agreed_run)
     return [regression]
@@ -150,24 +150,24 @@ def _name_causes(followed: Sequence[Regression]) -> None:
 
 def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
     rows = Point.objects.filter(
-        series__experiment__in={one.series.experiment_id for one in speedups},
+        series__experiment__in={speedup.series.experiment_id for speedup in speedups},
         series__metric__name__in={name for times in _TIMES.values() for name in times},
-        run__in=[run for one in speedups for run in (one.last_good_run_id, one.first_run_id)],
+        run__in=[run for speedup in speedups for run in (speedup.last_good_run_id, speedup.first_run_id)],
         value__gt=0,
     ).values_list("series__experiment", "series__metric__name", "run", "value")
     values = {(experiment, name, run): value for experiment, name, run, value in rows}
-    for one in speedups:
-        ends = one.last_good_run_id or 0, one.first_run_id or 0
+    for speedup in speedups:
+        ends = speedup.last_good_run_id or 0, speedup.first_run_id or 0
         eager, compiled = (
-            [values.get((one.series.experiment_id, name, run)) or 0.0 for run in ends]
-            for name in _TIMES[one.series.metric.name]
+            [values.get((speedup.series.experiment_id, name, run)) or 0.0 for run in ends]
+            for name in _TIMES[speedup.series.metric.name]
         )
         side = ""
         if all((*eager, *compiled)):
-            step = abs(math.log1p(max(one.change or 0.0, -0.999)))
-            noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
+            step = abs(math.log1p(max(speedup.change or 0.0, -0.999)))
+            noise = step / speedup.factor / math.sqrt(2) if speedup.factor else 0.005  # that of one time
             side = moved_side((eager[0], eager[1]), (compiled[0], compiled[1]), noise=max(noise, 0.005))
-        yield one, _WORDS.get(side, "")
+        yield speedup, _WORDS.get(side, "")
 
 
 def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:

@@ -74,21 +74,21 @@ def _cause_of(why: _Why, lines: list[Regression]) -> CauseLines:
         run = f"Most of what run {first.first_run_id} measured moved alike"
         words = f"{run}: look at the host {host}".strip()
     elif why == "backend":
-        cases = len({one.series.experiment_id for one in lines})
+        cases = len({line.series.experiment_id for line in lines})
         where = f"{experiment.suite} on {experiment.backend}"
         words = f"{cases} cases of {where} moved between the same two runs"
     elif why == "case":
-        backends = dict.fromkeys(one.series.experiment.backend for one in lines)
+        backends = dict.fromkeys(line.series.experiment.backend for line in lines)
         words = f"{experiment.title} fails on {', '.join(backends)}"
     return CauseLines(why, lines, words)
 
 
-def score(one: Regression) -> float:
+def score(regression: Regression) -> float:
     """Return certainty × size in log space: twice as slow ranks like half the bandwidth. Failures lead."""
-    if _is_failure(one):
+    if _is_failure(regression):
         return math.inf
-    certainty = min((one.factor if one.factor is not None else CERTAIN) / CERTAIN, 1.0)
-    return certainty * abs(_log_change(one))
+    certainty = min((regression.factor if regression.factor is not None else CERTAIN) / CERTAIN, 1.0)
+    return certainty * abs(_log_change(regression))
 
 
 def group(
@@ -99,7 +99,7 @@ def group(
     measured = experiments_of_runs(regressions) if experiments_of_run is None else experiments_of_run
     by_experiment: dict[int, list[Regression]] = {}
     by_host: dict[str, list[Regression]] = {}
-    for one in sorted(regressions, key=lambda one: (-score(one), one.pk)):
+    for one in sorted(regressions, key=lambda regression: (-score(regression), regression.pk)):
         if one.canaries == Canaries.MOVED and one.latest_run and one.latest_run.host_name:
             by_host.setdefault(one.latest_run.host_name, []).append(one)
         else:
@@ -122,7 +122,7 @@ def group(
     take("backend", by_key(moved, _step), _FEWEST)
     take("case", by_key(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
     found += [CauseLines("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
-    found.sort(key=lambda cause: (-max(map(score, cause.lines)), [one.pk for one in cause.lines]))
+    found.sort(key=lambda cause: (-max(map(score, cause.lines)), [line.pk for line in cause.lines]))
     return found + [_cause_of("host", rows) for rows in by_host.values()]
 
 
@@ -132,22 +132,22 @@ def _same_run(
     """Yield the experiments that moved alike in one run, where they are most of the run."""
     told = [one for one in leading if not _is_failure(one) and one.canaries != Canaries.QUIET]
     for members in by_key(told, lambda one: one.first_run_id):
-        middle = median(_slowdown(one) for one in members)
+        middle = median(_slowdown(member) for member in members)
         alike = [one for one in members if abs(_slowdown(one) - middle) <= max(_ALIKE, abs(middle) / 4)]
         run = members[0].first_run_id
         if run is not None and len(alike) >= _MOST_OF_RUN * experiments_of_run.get(run, math.inf):
             yield alike
 
 
-def _step(one: Regression) -> Hashable:
-    experiment = one.series.experiment
+def _step(regression: Regression) -> Hashable:
+    experiment = regression.series.experiment
     family = experiment.suite, experiment.backend, experiment.arch
-    return family, one.first_run_id, one.last_good_run_id, _is_failure(one)
+    return family, regression.first_run_id, regression.last_good_run_id, _is_failure(regression)
 
 
-def _case(one: Regression) -> Hashable:
-    experiment = one.series.experiment
-    return experiment.suite, experiment.title, experiment.arch, one.first_run_id
+def _case(regression: Regression) -> Hashable:
+    experiment = regression.series.experiment
+    return experiment.suite, experiment.title, experiment.arch, regression.first_run_id
 
 
 def by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
@@ -158,12 +158,12 @@ def by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     return list(found.values())
 
 
-def _is_failure(one: Regression) -> bool:
-    return one.kind == RegressionKind.FAILURE or one.change is None
+def _is_failure(regression: Regression) -> bool:
+    return regression.kind == RegressionKind.FAILURE or regression.change is None
 
 
-def _log_change(one: Regression) -> float:
-    change = one.change or 0.0
+def _log_change(regression: Regression) -> float:
+    change = regression.change or 0.0
     return math.log1p(change) if change > -1 else -math.inf
 
 
@@ -219,7 +219,7 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
             experiment = found.first.series.experiment
             named = ", ".join((experiment.title, experiment.suite, experiment.backend))
             title = (found.words or named)[:_LONGEST_TITLE]
-            known = {one.cause_row_id for one in found.lines if one.cause_row_id}
+            known = {line.cause_row_id for line in found.lines if line.cause_row_id}
             if not known:
                 known.add(Cause.objects.create(stream=stream, night=began, title=title).pk)
             kept, *others = sorted(known)
@@ -229,5 +229,5 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
             for one in everything:
                 if one in found.lines or one.cause_row_id in others:
                     one.cause_row_id = kept
-            Regression.objects.filter(pk__in=[one.pk for one in found.lines]).update(cause_row=kept)
+            Regression.objects.filter(pk__in=[line.pk for line in found.lines]).update(cause_row=kept)
     return without

@@ -28,9 +28,9 @@ COLUMNS = DataTable(f"""
 CAUSE = DataTable[Cause](
     """id:int stream:str=stream.name night:datetime title:str created:datetime series:int states
     regressions:list[int]""",
-    series=lambda cause: len({one.series_id for one in cause.regressions.all()}),
-    states=lambda cause: Counter(one.state for one in cause.regressions.all()),
-    regressions=lambda cause: sorted(one.pk for one in cause.regressions.all()),
+    series=lambda cause: len({regression.series_id for regression in cause.regressions.all()}),
+    states=lambda cause: Counter(regression.state for regression in cause.regressions.all()),
+    regressions=lambda cause: sorted(regression.pk for regression in cause.regressions.all()),
 )
 EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:int|None=run_id")
 # By their keys, as regressions are few: a join of all series takes twice the time.
@@ -82,9 +82,9 @@ class Counts:
         return {"causes": self.causes, "series": self.series}
 
 
-def cause_key(one: Regression) -> int:
+def cause_key(regression: Regression) -> int:
     """Return what regressions of one cause have in common: without a row of `Cause` their experiment."""
-    return one.cause_row_id or -one.series.experiment_id
+    return regression.cause_row_id or -regression.series.experiment_id
 
 
 def count(scope: Scope) -> Counts:
@@ -142,7 +142,7 @@ def waiting(scope: Scope) -> list[CauseLines]:
 def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:
     """Add what rows with their series show: 3 statements, 4 with owners, 1 more without the `stream` of all.
     Hundreds share a few runs and metrics, which are read once and not joined to every row."""
-    series = [one.series for one in rows]
+    series = [row.series for row in rows]
     attach(series, "experiment", by_id(Experiment, [one.experiment_id for one in series]))
     attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
     streams = {stream.pk: stream} if stream else by_id(Stream, [one.stream_id for one in series])
@@ -153,8 +153,8 @@ def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regre
 
 def add_runs(regressions: Sequence[Regression], *names: str) -> None:
     """Add the owners, and the runs that these fields refer to: 2 statements."""
-    attach(regressions, "owner", by_id(User, [one.owner_id for one in regressions]))
-    runs = by_id(Run, [getattr(one, f"{name}_id") for one in regressions for name in names])
+    attach(regressions, "owner", by_id(User, [regression.owner_id for regression in regressions]))
+    runs = by_id(Run, [getattr(regression, f"{name}_id") for regression in regressions for name in names])
     for name in names:
         attach(regressions, name, runs)
 
@@ -162,16 +162,16 @@ def add_runs(regressions: Sequence[Regression], *names: str) -> None:
 def add_recent(regressions: Sequence[Regression]) -> None:
     """Add the newest values of their series: 1 statement."""
     statement = "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[])"
-    rows = fetch_tuples(statement, [int_array(one.series_id for one in regressions)])
+    rows = fetch_tuples(statement, [int_array(regression.series_id for regression in regressions)])
     recent = {(series, class_key): values for series, class_key, values in rows}
-    for one in regressions:
-        one.recent = recent.get((one.series_id, one.class_key), ())
+    for regression in regressions:
+        regression.recent = recent.get((regression.series_id, regression.class_key), ())
 
 
 def known_between(regressions: Sequence[Regression]) -> set[tuple[int, int]]:
     """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
     runs = {run for one in regressions for run in (one.first_run_id, one.last_good_run_id) if run}
-    experiments = {one.series.experiment_id for one in regressions}
+    experiments = {regression.series.experiment_id for regression in regressions}
     rows = fetch_tuples(
         """SELECT DISTINCT run_id, experiment_id FROM hud_compilation
         WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
@@ -187,7 +187,7 @@ def grouped(regressions: Sequence[Regression]) -> list[CauseLines]:
     for members in by_key(regressions, cause_key):
         parts = group(members, measured)
         largest = max(parts, key=lambda part: len(part.lines))
-        rows.append(replace(largest, lines=[one for part in parts for one in part.lines]))
+        rows.append(replace(largest, lines=[line for part in parts for line in part.lines]))
     return sorted(rows, key=lambda row: (row.why == "host", -max(map(score, row.lines)), row.first.pk))
 
 
@@ -199,6 +199,6 @@ def causes(stream: Stream | None, state: str) -> list[dict[str, Any]]:
     return CAUSE.rows(newest.distinct()[:MOST_ROWS])
 
 
-def with_history(one: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:
+def with_history(regression: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:
     """Return a regression with its history for JSON."""
-    return {**COLUMNS.row(one), "history": EVENT.rows(events)}
+    return {**COLUMNS.row(regression), "history": EVENT.rows(events)}

@@ -15,13 +15,13 @@ from hud.problems import Problem
 
 
 def run(request: HttpRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(Run, pk=pk)
-    return _answer(request, found, uploads_of(found), found)
+    object_or_404 = get_object_or_404(Run, pk=pk)
+    return _answer(request, object_or_404, uploads_of(object_or_404), object_or_404)
 
 
 def upload(request: HttpRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(Upload.objects.select_related("key"), pk=pk)
-    return _answer(request, found, [found], found.runs.order_by("pk").first())
+    object_or_404 = get_object_or_404(Upload.objects.select_related("key"), pk=pk)
+    return _answer(request, object_or_404, [object_or_404], object_or_404.runs.order_by("pk").first())
 
 
 def _answer(

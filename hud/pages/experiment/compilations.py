@@ -85,22 +85,22 @@ def read(
     """
     ratio = next((one for one in series if one.metric.name == SAME_CHOICE), None)
     marks = _marks(experiment_id, stream, shown, ratio)
-    found = Compilations(marks)
+    compilations = Compilations(marks)
     counted = sum(not mark.rerun for mark in marks)
     if not counted:
-        return found
-    found.counted = min(counted, _OF_CHOICES)
+        return compilations
+    compilations.counted = min(counted, _OF_CHOICES)
     for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot):
         first, *more = group
         if not more:
-            found.steady += 1
+            compilations.steady += 1
             continue
         choices = sorted([first, *more], key=lambda one: -one.n)
-        found.chosen.append(ChosenKernel(first.name, choices, _lost_us(choices, found.counted)))
-    found.chosen.sort(key=lambda kernel: -kernel.lost_us)
+        compilations.chosen.append(ChosenKernel(first.name, choices, _lost_us(choices, compilations.counted)))
+    compilations.chosen.sort(key=lambda kernel: -kernel.lost_us)
     if compare:
-        _compare(experiment_id, found, base, head)
-    return found
+        _compare(experiment_id, compilations, base, head)
+    return compilations
 
 
 def _lost_us(choices: Sequence[CountedChoice], compilations: int) -> float:
@@ -148,7 +148,7 @@ def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Seri
 def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
     """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and
     are joined last."""
-    found = fetch_tuples(
+    tuples = fetch_tuples(
         """
         WITH newest AS (
             SELECT row_number() OVER () place, kernels, times_us FROM (
@@ -168,7 +168,7 @@ def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
         {"experiment": experiment_id, "stream": stream.pk, "limit": _OF_CHOICES},
     )
     choices = []
-    for (slot, choice), group in groupby(found, key=lambda row: row[:2]):
+    for (slot, choice), group in groupby(tuples, key=lambda row: row[:2]):
         names, configs, places, times_us = list(zip(*group, strict=True))[2:]
         n = len({place for of_kernel in places for place in of_kernel})
         middle = median([time_us for of_kernel in times_us for time_us in of_kernel])
@@ -176,9 +176,9 @@ def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
     return choices
 
 
-def _compare(experiment_id: int, found: Compilations, base: int | None, head: int | None) -> None:
+def _compare(experiment_id: int, compilations: Compilations, base: int | None, head: int | None) -> None:
     """Compare two points whose kernels are known: 2 statements, none with a single point."""
-    newest = [mark for mark in reversed(found.marks) if not mark.rerun]
+    newest = [mark for mark in reversed(compilations.marks) if not mark.rerun]
     own = [mark.run for mark in newest if not other_branch(mark.branch)]
     runs: list[int] = list(dict.fromkeys(own or [mark.run for mark in newest]))
     if len(runs) < 2:
@@ -187,11 +187,11 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         head, base = runs[:2]
     seen = tuple(
         (mark.run, mark.repeat, mark.variant, mark.busy_us)
-        for mark in found.marks
+        for mark in compilations.marks
         if mark.run in (base, head)
     )
-    found.table = _sums(experiment_id, base, head, seen)
-    found.runs = base, head
+    compilations.table = _sums(experiment_id, base, head, seen)
+    compilations.runs = base, head
 
 
 @lru_cache(maxsize=64)

@@ -178,7 +178,7 @@ def heads(canvas: Canvas) -> SafeString:
     texts: list[str] = []
     named: list[float] = []
     icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎", "gap": "∅"}
-    for event in sorted(canvas.events, key=lambda one: (one.kind != "change", one.x)):
+    for event in sorted(canvas.events, key=lambda event: (event.kind != "change", event.x)):
         near = event.kind == "gap" or any(abs(event.x - x) < _APART for x in named)
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
         text = icons[event.kind] if near else f"{icons[event.kind]} {escape(words)}"

@@ -168,14 +168,14 @@ def _choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[S
     strips = [one for one in headline if one.metric.name in _STRIPS]
     charts = [one for one in headline if one.metric.name not in _STRIPS and one.metric.kind != "status"]
     shown = {one.metric.name for one in (chosen, *charts)}
-    beside = [one for one in charts if _BESIDE.get(one.metric.name) in shown]
+    beside = [chart for chart in charts if _BESIDE.get(chart.metric.name) in shown]
     best: dict[str, Series] = {}
-    for one in sorted(charts, key=lambda one: place_of(one.metric.name)):
-        if one not in beside:
-            best.setdefault(key_of(one.metric.name), one)
+    for chart in sorted(charts, key=lambda chart: place_of(chart.metric.name)):
+        if chart not in beside:
+            best.setdefault(key_of(chart.metric.name), chart)
     best.pop(key_of(chosen.metric.name), None)
     charts = [chosen, *best.values()][:MOST_ROWS]
-    shown = {one.metric.name for one in charts}
+    shown = {chart.metric.name for chart in charts}
     return [*charts, *(one for one in beside if _BESIDE[one.metric.name] in shown)], strips
 
 
@@ -192,13 +192,13 @@ def read(
     """Return the charts of an experiment from the first point of the chosen series on, in 4 statements.
     `series` has those of each experiment, `latest` the newest point of each series."""
     charts, strips = _choose([one for one in series[experiment.pk] if one.pk in latest], chosen)
-    names = {one.metric.name for one in charts}
+    names = {chart.metric.name for chart in charts}
     over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
     rows = {
-        one.pk: Chart(one.metric, latest[one.pk], target=targets.own(experiment, one.metric))
-        for one in charts
+        chart.pk: Chart(chart.metric, latest[chart.pk], target=targets.own(experiment, chart.metric))
+        for chart in charts
     }
-    cells = {one.pk: Chart(one.metric, latest[one.pk]) for one in strips}
+    cells = {strip.pk: Chart(strip.metric, latest[strip.pk]) for strip in strips}
     spots, slots = _read([*rows, *cells, *over], choice, chosen.pk, drawn=rows.keys() | cells.keys())
     newest = latest[chosen.pk]
     environments = by_id(Environment, [newest.environment_id, *(slot.environment for slot in slots)])
@@ -232,10 +232,10 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
     """Return the regressions of these series, newest first: 1 statement, 2 more if there are any."""
     by_pk = {one.pk: one for one in own}
     newest = "WHERE series_id = ANY(%(series)s::int[]) ORDER BY since DESC LIMIT 50"
-    found = fetch_models(Regression, newest, {"series": int_array(by_pk)})
-    attach(found, "series", by_pk)
-    add_runs(found, "first_run", "last_good_run", "pairs_run")
-    return found
+    models = fetch_models(Regression, newest, {"series": int_array(by_pk)})
+    attach(models, "series", by_pk)
+    add_runs(models, "first_run", "last_good_run", "pairs_run")
+    return models
 
 
 def add_ceilings(rows: Iterable[Chart], latest: Iterable[Point]) -> None:

@@ -181,7 +181,7 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     page.metrics = points.shown(own, {pk: experiment}, latest, targets)
     chosen = _choose(own, choice.metric, latest)
     overlaid = choice.overlay.split(",")
-    page.overlaid = [one for one in backends if str(one.pk) in overlaid][:MOST_OVERLAYS]
+    page.overlaid = [backend for backend in backends if str(backend.pk) in overlaid][:MOST_OVERLAYS]
     if chosen:
         page.metric = chosen.metric
         wanted = {chosen.pk: (experiment, chosen.metric)}
@@ -314,11 +314,11 @@ def _series_by_experiment(experiments: Sequence[Experiment], stream: Stream) -> 
     """Return the stream's series of each experiment, its suite's main metrics first: 2 statements."""
     ids = int_array(experiment.pk for experiment in experiments)
     wanted = "WHERE experiment_id = ANY(%(ids)s::int[]) AND stream_id = %(stream)s"
-    found = fetch_models(Series, wanted, {"ids": ids, "stream": stream.pk})
-    attach(found, "metric", by_id(Metric, {one.metric_id for one in found}))
+    models = fetch_models(Series, wanted, {"ids": ids, "stream": stream.pk})
+    attach(models, "metric", by_id(Metric, {one.metric_id for one in models}))
     by_experiment: dict[int, list[Series]] = {experiment.pk: [] for experiment in experiments}
     suite = experiments[0].suite
-    for one in sorted(found, key=lambda one: points.metric_place(suite, one.metric)):
+    for one in sorted(models, key=lambda one: points.metric_place(suite, one.metric)):
         by_experiment[one.experiment_id].append(one)
     return by_experiment
 

@@ -204,19 +204,19 @@ def changed_bars(table: KernelTable) -> SafeString:
     )
 
 
-def choice_rows(found: Compilations) -> SafeString:
+def choice_rows(compilations: Compilations) -> SafeString:
     """Return the rows of the table of choices, those of a kernel together."""
     rows = []
-    for kernel in found.chosen[:_MOST_KERNELS]:
+    for kernel in compilations.chosen[:_MOST_KERNELS]:
         span = f'rowspan="{len(kernel.choices)}"'
         name = f'<code title="{escape(kernel.name)}">{escape(short_name(kernel.name))}</code>'
         before = f'<th scope="rowgroup" {span}>{name}</th>'
         after = f'<td class="num" {span}>{f"{kernel.lost_us:.2f}".replace("-", "−")}</td>'
-        for one in kernel.choices:
+        for choice in kernel.choices:
             rows.append(
-                f"<tr>{before}<td>{escape(one.config or one.choice)}</td>"
-                f'<td class="num">{one.n} of {found.counted}</td>'
-                f'<td class="num">{one.median_us:.2f}</td>{after}</tr>'
+                f"<tr>{before}<td>{escape(choice.config or choice.choice)}</td>"
+                f'<td class="num">{choice.n} of {compilations.counted}</td>'
+                f'<td class="num">{choice.median_us:.2f}</td>{after}</tr>'
             )
             before = after = ""
     return SafeString("".join(rows))

@@ -218,7 +218,7 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         metrics=POINT.rows(page.metrics),
         backends=OF_EXPERIMENT.rows(cell for _one, cells in page.backends for cell in cells if cell),
         annotations=notes.COLUMNS.rows(page.notes),
-        environments={one.fingerprint: one.facts for one in page.environments},
+        environments={environment.fingerprint: environment.facts for environment in page.environments},
         **page.compilations.to_json(),
     )
 

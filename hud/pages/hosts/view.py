@@ -88,19 +88,19 @@ def token(request: HttpRequest) -> HttpResponse:
 
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable or disable a schedule."""
-    found = get_object_or_404(Schedule, pk=pk)
+    object_or_404 = get_object_or_404(Schedule, pk=pk)
     is_on = request.POST.get("enabled") == "1"
-    schedules.switch(schedule=found, enabled=is_on, who=request.user.get_username())
-    messages.success(request, f"{'Enabled' if is_on else 'Disabled'} schedule {found.name}.")
+    schedules.switch(schedule=object_or_404, enabled=is_on, who=request.user.get_username())
+    messages.success(request, f"{'Enabled' if is_on else 'Disabled'} schedule {object_or_404.name}.")
     return redirect("hosts")
 
 
 def delete_schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a schedule and keep its runs."""
-    found = get_object_or_404(Schedule, pk=pk)
+    object_or_404 = get_object_or_404(Schedule, pk=pk)
     if not request.POST.get("sure"):
         messages.error(request, "sure: confirm that the schedule is deleted.")
         return redirect("hosts")
-    schedules.delete(schedule=found, who=request.user.get_username())
-    messages.success(request, f"Deleted schedule {found.name}; its runs are kept.")
+    schedules.delete(schedule=object_or_404, who=request.user.get_username())
+    messages.success(request, f"Deleted schedule {object_or_404.name}; its runs are kept.")
     return redirect("hosts")

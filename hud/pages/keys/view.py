@@ -43,7 +43,7 @@ def _scopes(key: ApiKey, _page: KeysPage) -> SafeString:
     effective = effective_scopes(key)
     title = "not in the role of its owner any more"
     lost = {scope for scope in key.scopes if key.owner and scope not in effective}
-    shown = [element("s", one, css="dim", title=title) if one in lost else one for one in key.scopes]
+    shown = [element("s", scope, css="dim", title=title) if scope in lost else scope for scope in key.scopes]
     return join(*shown, by=", ")
 
 

@@ -236,7 +236,7 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
         for arch, count in counts.most_common()
         if is_named(arch) or arch in ("", filters.arch)
     ]
-    own = [one[1:5] for one in combinations if one[0] == filters.arch]
+    own = [combination[1:5] for combination in combinations if combination[0] == filters.arch]
     page.words = {name: sorted({one[place] for one in own}) for place, name in enumerate(CHOICES)}
     if not own:
         return page

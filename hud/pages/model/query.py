@@ -47,7 +47,7 @@ class ModelPage:
 
     def cells(self, column: SuiteColumn) -> list[Cell]:
         """Return the points of a column."""
-        cells = ((one, column.cell(one.points)) for one in self.combinations)
+        cells = ((combination, column.cell(combination.points)) for combination in self.combinations)
         return [(one, point) for one, point in cells if point]
 
     @cached_property
@@ -64,7 +64,7 @@ class ModelPage:
         """Return a row for each backend with its options: these, its colour, and a cell for each place."""
         cells = {(one.setup, one.place): (one, point) for one, point in self.shown}
         return [
-            (*setup, colour(setup[0]), [(place, cells.get((setup, place))) for place in self.places])
+            (*setup, colour(setup[0]), [(index, cells.get((setup, index))) for index in self.places])
             for setup in dict.fromkeys(one.setup for one, _point in self.shown)
         ]
 
@@ -98,7 +98,7 @@ def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> Mode
     """Return a case, of which these are all experiments, in a stream; `metric` or the key of a column chooses
     one: 6 statements, 1 more for levels of another stream and for measured ceilings, 2 where lists or people
     say what to expect."""
-    known = {one.pk: one for one in experiments}
+    known = {experiment.pk: experiment for experiment in experiments}
     series = fetch_models(
         Series,
         """JOIN hud_metric metric ON metric.id = one.metric_id
@@ -131,7 +131,7 @@ def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> Mode
 
 def _combinations(experiments: Sequence[Experiment]) -> dict[int, Combination]:
     """Return them by experiment, in the order of rows."""
-    names = sorted({name for one in experiments for name in one.knobs})
+    names = sorted({name for experiment in experiments for name in experiment.knobs})
     varying = [name for name in names if len({json_text(one.knobs.get(name)) for one in experiments}) > 1]
     found = {}
     for one in experiments:

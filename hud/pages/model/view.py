@@ -26,7 +26,7 @@ def model(request: HttpRequest, suite: str, case: str, data_format: str = "") ->
     experiments = fetch_models(Experiment, named, {"suite": suite, "case": case})
     if not experiments:
         return _missing(request, suite, case, data_format)
-    stream = streams.of_experiment(request, *(one.pk for one in experiments))
+    stream = streams.of_experiment(request, *(experiment.pk for experiment in experiments))
     page = read(stream, experiments, filters.metric)
     if filters.metric and not (page.chosen and filters.metric in (page.chosen.key, *page.chosen.metrics)):
         complaints.append(f"metric: {filters.metric!r} was not measured")

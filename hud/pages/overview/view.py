@@ -260,7 +260,7 @@ def _overdue(comparison: BackendComparison) -> list[OverdueSuite]:
     fresh = {suite for suite, _backend in comparison.results.get(night, ())} if night and is_recent else set()
     if fresh.issuperset(comparison.suites):
         return []
-    return [one for one in overdue_suites(now, comparison.stream) if arch in ("", one.arch)]
+    return [suite for suite in overdue_suites(now, comparison.stream) if arch in ("", suite.arch)]
 
 
 def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Series]:

@@ -31,8 +31,8 @@ def _select(cause: CauseLines) -> SafeString:
     return _box(cause.ids, f"all {count} experiments" if count > 1 else cause.first.series.experiment.title)
 
 
-def _link(one: Regression, page: RegressionsPage, name: str, **about: str) -> SafeString:
-    return link(f"{streams.link('', open=one.pk)}{page.others}", name, **about)
+def _link(regression: Regression, page: RegressionsPage, name: str, **about: str) -> SafeString:
+    return link(f"{streams.link('', open=regression.pk)}{page.others}", name, **about)
 
 
 def _cause(cause: CauseLines, page: RegressionsPage) -> SafeString:

@@ -106,8 +106,8 @@ def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:
     back, chosen = reverse("regressions"), set[int]()
     if pk is not None:
         back = f"{back}?open={pk}"
-        one = get_object_or_404(Regression.objects.select_related("series"), pk=pk)
-        chosen = set(of_cause(one).values_list("pk", flat=True))
+        object_or_404 = get_object_or_404(Regression.objects.select_related("series"), pk=pk)
+        chosen = set(of_cause(object_or_404).values_list("pk", flat=True))
     given = request.POST.get("back", "")
     if url_has_allowed_host_and_scheme(given, None) and given.startswith(f"{reverse('regressions')}?"):
         back = given

@@ -155,7 +155,7 @@ def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
     """Return the last run of the same title, source and branch that measured this one's first series too, and
     was no rerun (None for an A/B run, which has points in no series); and which notes of torch's internals
     failed in its compilations, with the reasons: 1 statement."""
-    found = fetch_tuples(
+    tuples = fetch_tuples(
         """
         SELECT (
             SELECT r.id FROM (
@@ -179,16 +179,16 @@ def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
             **{name: getattr(run, name) for name in ("branch", "title", "source")},
         },
     )
-    return found[0]
+    return tuples[0]
 
 
 def _fill_explanations(page: RunPage) -> None:
     """Add which failures a new run can explain, and what such runs found: one statement if there are any."""
     failed = [
-        one
-        for one in page.results.rows
-        if one.value is None and one.status in EXPLAINABLE and one.experiment.suite in SUITES
-        if SUITES[one.experiment.suite].explaining_knobs(one.metric.name, one.experiment.backend)
+        row
+        for row in page.results.rows
+        if row.value is None and row.status in EXPLAINABLE and row.experiment.suite in SUITES
+        if SUITES[row.experiment.suite].explaining_knobs(row.metric.name, row.experiment.backend)
     ]
     if failed and page.retries:
         later = Point.objects.filter(run__in=page.retries, series__in={one.series_id for one in failed})

@@ -129,7 +129,7 @@ class RunResults:
     @cached_property
     def varying(self) -> list[str]:
         """Return in which of these the shown experiments differ."""
-        return [name for name in _CHOICES if len({getattr(one.experiment, name) for one in self.rows}) > 1]
+        return [name for name in _CHOICES if len({getattr(row.experiment, name) for row in self.rows}) > 1]
 
     @property
     def constant(self) -> list[str]:

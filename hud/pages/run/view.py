@@ -185,11 +185,11 @@ def _count_shown(rows: Sequence[bytes]) -> int:
 def first_error(task: Task) -> LogLine | None:
     """Return the first line of a log that tells an error, looked for in its first half megabyte."""
     text = readable(logs.read(task, 0, _SEARCHED_BYTES))
-    found = ERROR.search(text)
-    if found is None:
+    match = ERROR.search(text)
+    if match is None:
         return None
-    end = text.find("\n", found.start())
-    return LogLine(text.count("\n", 0, found.start()) + 1, text[found.start() : end if end >= 0 else None])
+    end = text.find("\n", match.start())
+    return LogLine(text.count("\n", 0, match.start()) + 1, text[match.start() : end if end >= 0 else None])
 
 
 def readable(piece: bytes) -> str:

@@ -197,9 +197,9 @@ def _suite(name: str, stream: str | None) -> tuple[str, ...]:
     return name, title, link(reverse("suite", args=[name]), stream=stream)
 
 
-def _regression(pk: int, one: Experiment, state: str, metric: str, stream: str) -> tuple[str, ...]:
+def _regression(pk: int, experiment: Experiment, state: str, metric: str, stream: str) -> tuple[str, ...]:
     url = link(reverse("regressions"), stream=stream, open=pk)
-    return f"{pk} {one.title}", f"{state}, {metric}, {one.backend}", url
+    return f"{pk} {experiment.title}", f"{state}, {metric}, {experiment.backend}", url
 
 
 def _run(pk: int, title: str, host: str, at: datetime, commit: str) -> tuple[str, ...]:

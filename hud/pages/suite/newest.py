@@ -82,7 +82,7 @@ class Newest:
 
     def where(self, rows: Bools | Ints | slice) -> Newest:
         """Return these rows."""
-        tables = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metrics"}
+        tables = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "metrics"}
         return replace(self, **{name: table[rows] for name, table in tables.items()})
 
     def with_results(self, verdict: str, status: str) -> Newest:
@@ -109,9 +109,9 @@ class Newest:
         """Return the value of the best metric that has one, NaN without, and if `deciding` where it may not
         decide."""
         found, decides = np.full(self.ids.size, np.nan), np.ones(self.ids.size, bool)
-        for place in self.places(column):
-            decides &= ~(np.isnan(found) & (self.undecided[:, place] > 0))
-            found = np.where(np.isnan(found), self.value[:, place], found)
+        for index in self.places(column):
+            decides &= ~(np.isnan(found) & (self.undecided[:, index] > 0))
+            found = np.where(np.isnan(found), self.value[:, index], found)
         return np.where(decides, found, np.nan) if deciding else found
 
     def shown(self, columns: Sequence[SuiteColumn]) -> Ints:
@@ -120,8 +120,8 @@ class Newest:
         shown = np.full((self.ids.size, len(columns)), -1)
         for at, column in enumerate(columns):
             for there in (~np.isnan(self.value), self.status >= 0, self.series > 0):
-                for place in self.places(column):
-                    shown[(shown[:, at] < 0) & there[:, place], at] = place
+                for index in self.places(column):
+                    shown[(shown[:, at] < 0) & there[:, index], at] = index
         return shown
 
     def of_shown(self, table: NDArray[_T], shown: Ints) -> NDArray[_T]:
@@ -130,7 +130,7 @@ class Newest:
 
     def are_plain(self, shown: Ints, targets: Targets) -> Bools:
         """Return of which points in these places a cell says nothing but the number."""
-        aimed = np.array([targets.aims_at(one) for one in self.metrics], bool)
+        aimed = np.array([targets.aims_at(metric) for metric in self.metrics], bool)
         most_spread = np.array([2 * one.floor if one.kind == "timing" else np.inf for one in self.metrics])
         loud = (self.status != 0) | np.isnan(self.value) | (self.has_words > 0) | aimed
         loud |= np.isin(self.verdict, _WORTH_A_BADGE) | (self.spread > most_spread)
@@ -170,7 +170,7 @@ class Newest:
     def with_target(self, met: str, targets: Targets) -> Newest:
         """Return the experiments with a result that meets, or misses, the target of their arch: 1
         statement."""
-        aimed = np.array([targets.aims_at(one) for one in self.metrics], bool)
+        aimed = np.array([targets.aims_at(metric) for metric in self.metrics], bool)
         at = np.nonzero((self.status >= 0) & (aimed | ~np.isnan(self.target)))
         ids, metrics = self.ids[at[0]].tolist(), [self.metrics[column] for column in at[1].tolist()]
         reached = np.array(targets.met(ids, metrics, self.value[at], self.target[at])) == met

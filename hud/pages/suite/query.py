@@ -115,8 +115,8 @@ class SuitePage:
         chosen = {name: getattr(filters, name) for name in CHOICES if getattr(filters, name)}
         for name in CHOICES:
             counts: Counter[str] = Counter()
-            for one in self.combinations:
-                known = {**one, "arch": place(one["arch"], one["device"])}
+            for combination in self.combinations:
+                known = {**combination, "arch": place(combination["arch"], combination["device"])}
                 if all(known[other] == word for other, word in chosen.items() if other != name):
                     counts[known[name]] += known["experiments"]
             found[name] = counts
@@ -161,7 +161,7 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
         for alike, count in counted.items()
     ]
     page.words = {choice: sorted({one[choice] for one in page.combinations}) for choice in CHOICES}
-    page.places = {place(one["arch"], one["device"]) for one in page.combinations}
+    page.places = {place(combination["arch"], combination["device"]) for combination in page.combinations}
     measured = """WHERE id IN (SELECT metric_id FROM hud_series
         WHERE experiment_id = ANY(%(experiments)s::int[]) AND stream_id = %(stream)s)"""
     params = {"experiments": int_array(pk for pk, *_about in experiments), "stream": stream.pk}
@@ -178,10 +178,10 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
     page.found = found
     found = found.with_results(filters.verdict, filters.status)
     sort = filters.sort.removeprefix("-")
-    if column := next((one for one in page.columns if one.key == sort), None):
+    if column := next((column for column in page.columns if column.key == sort), None):
         keys = found.of_column(column)
         found = found.sorted_by(keys if sort == filters.sort else -keys)
-    page.columns = [one for one in page.columns if (found.series[:, found.places(one)] > 0).any()]
+    page.columns = [column for column in page.columns if (found.series[:, found.places(column)] > 0).any()]
     page.total = found.ids.size
     page.totals = found.totals(page.columns)
     start = (filters.page - 1) * PAGE_ROWS

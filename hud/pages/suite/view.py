@@ -161,7 +161,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         )
     query.trends(page.rows)
     accelerators = visible_accelerators()
-    offering = [one for one in accelerators if name in one.catalog.get("suites", [])]
+    offering = [accelerator for accelerator in accelerators if name in accelerator.catalog.get("suites", [])]
     page.attached = sorted({(one.device, one.arch) for one in offering})
     page.not_offered = matching.reasons_of([name], accelerators).get(name, "")
     counts = page.counts(filters)

@@ -109,13 +109,13 @@ HELION = Format("helion", _is_helion, v3.read, describe=dict.fromkeys(_HELION, _
 
 
 def _backend_by_name(filename: str) -> Mapping[str, str]:
-    found = _BASELINE_FILE.search(base_name(filename))
-    if not found:
+    match = _BASELINE_FILE.search(base_name(filename))
+    if not match:
         return {}
-    if not found["compiled"]:
+    if not match["compiled"]:
         return {"backend": "eager"}
-    backend = "cudagraphs" if found["rest"].startswith("_cudagraphs") else "inductor"
-    mode = _COMPILE_MODE.search(found["rest"])
+    backend = "cudagraphs" if match["rest"].startswith("_cudagraphs") else "inductor"
+    mode = _COMPILE_MODE.search(match["rest"])
     return {"backend": f"{backend}_{mode[1].replace('-', '_')}" if mode else backend}
 
 
@@ -228,9 +228,9 @@ def _of_perf_report(row: dict[str, Any]) -> Iterator[Located]:
     arguments, providers = _split([*row])
     knobs = {name: _plain(row[name]) for name in arguments}
     for name in providers:
-        found = _WITH_UNIT.fullmatch(name)
-        unit = canonical_unit(found["unit"]) if found else ""
-        said = {"knobs": knobs, "backend": found["provider"] if found else name, "unit": unit}
+        match = _WITH_UNIT.fullmatch(name)
+        unit = canonical_unit(match["unit"]) if match else ""
+        said = {"knobs": knobs, "backend": match["provider"] if match else name, "unit": unit}
         yield pointer(name), {**said, "metric": _OF_UNIT.get(unit, unit or "value"), VALUE: row[name]}
 
 

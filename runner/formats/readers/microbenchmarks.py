@@ -33,9 +33,9 @@ def _of_google(value: dict[str, Any]) -> Iterator[Located]:
     for index, run in enumerate(value["benchmarks"]):
         benchmarks.setdefault(run.get("run_name", run["name"]), []).append((f"/benchmarks/{index}", run))
     for name, runs in benchmarks.items():
-        taken = [one for one in runs if one[1].get("run_type") != "aggregate"]
-        taken = taken or [one for one in runs if one[1].get("aggregate_name") == "median"]
-        yield from ((one[0], reasons.AGGREGATE) for one in runs if one not in taken)
+        taken = [run for run in runs if run[1].get("run_type") != "aggregate"]
+        taken = taken or [run for run in runs if run[1].get("aggregate_name") == "median"]
+        yield from ((run[0], reasons.AGGREGATE) for run in runs if run not in taken)
         for place, cells in taken[:1]:
             entry = {"case": name, "context": value["context"], "knobs": {"threads": cells.get("threads")}}
             if error := cells.get("error_message", cells.get("skip_message")):

@@ -64,8 +64,8 @@ def _of_row(row: dict[str, Any]) -> Iterator[Located]:
         yield "", reason
         return
     for name, cell in cells:
-        found = _COLUMN.fullmatch(name)
-        kernel, metric = found.group("kernel", "metric") if found else name.rpartition("-")[::2]
+        match = _COLUMN.fullmatch(name)
+        kernel, metric = match.group("kernel", "metric") if match else name.rpartition("-")[::2]
         yield pointer(name), {"shape": shape, "kernel": kernel, "metric": metric, VALUE: cell}
 
 

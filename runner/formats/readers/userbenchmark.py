@@ -39,8 +39,8 @@ _UNKNOWN_VERSION = "<unknown>"
 def _cells(value: dict[str, Any]) -> Iterator[Located]:
     """Yield each metric with what its name says."""
     for name, cell in value["metrics"].items():
-        found = _TEST_BENCH.fullmatch(name)
-        said = _of_test_bench(found) if found else _of_other(value["name"], name)
+        match = _TEST_BENCH.fullmatch(name)
+        said = _of_test_bench(match) if match else _of_other(value["name"], name)
         yield f"/metrics{pointer(name)}", {"environ": value["environ"], **said, VALUE: cell}
 
 
@@ -62,18 +62,18 @@ def _more(entry: Entry) -> dict[str, Any]:
     return {"dependencies": {"torch": known}, "head_sha": commit if _COMMIT.fullmatch(commit) else None}
 
 
-def _of_test_bench(found: re.Match[str]) -> dict[str, Any]:
-    dtype, backend, others = _understood(_arguments(found["extra_args"]))
+def _of_test_bench(match: re.Match[str]) -> dict[str, Any]:
+    dtype, backend, others = _understood(_arguments(match["extra_args"]))
     return {
-        "case": found["model"],
-        "mode": MODES.get(found["test"], found["test"]),
+        "case": match["model"],
+        "mode": MODES.get(match["test"], match["test"]),
         "dtype": dtype,
         "backend": backend,
-        "device": found["device"],
-        "batch_size": int(found["bs"]) if _SIZE.fullmatch(found["bs"]) else None,
+        "device": match["device"],
+        "batch_size": int(match["bs"]) if _SIZE.fullmatch(match["bs"]) else None,
         "extra_args": shortened(" ".join(others), _MAX_TEXT),
         "origin": "torchbench",
-        "metric": found["metric"],
+        "metric": match["metric"],
     }
 
 
@@ -104,9 +104,9 @@ def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
 
 def _of_other(userbenchmark: str, name: str) -> dict[str, Any]:
     device = userbenchmark if userbenchmark in DEVICE_KINDS else ""  # userbenchmark/cpu
-    if found := _MODEL_TEST.fullmatch(name):
-        metric = _CPU_METRICS.get(found["metric"], found["metric"])
-        said = {"case": found["model"], "mode": MODES[found["test"]], "metric": metric}
+    if match := _MODEL_TEST.fullmatch(name):
+        metric = _CPU_METRICS.get(match["metric"], match["metric"])
+        said = {"case": match["model"], "mode": MODES[match["test"]], "metric": metric}
         return {**said, "device": device, "origin": "torchbench"}
     origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
     return {"case": name, "device": device, "origin": origin, "metric": "value"}

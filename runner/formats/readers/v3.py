@@ -120,10 +120,10 @@ def _wrong(text: bytes, pointer: str, line: int | None) -> Item:
         msgspec.json.decode(text, type=Record)
     except msgspec.ValidationError as error:
         words = str(error)
-    if not (found := _PLACE.search(words)):
+    if not (match := _PLACE.search(words)):
         return Fault(pointer, words, line)
-    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
-    return Fault(pointer + path, words[: found.start()], line)
+    path = "".join(f"/{name or index}" for name, index in _STEP.findall(match["path"]))
+    return Fault(pointer + path, words[: match.start()], line)
 
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:

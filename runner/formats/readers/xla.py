@@ -285,7 +285,7 @@ def _outcome(finished: TaskResult) -> dict[str, Json]:
 
 def _metrics_of(finished: TaskResult) -> dict[str, Json]:
     """Return a list for each metric, one value a repeat; maps of counters and operators are nested."""
-    found: dict[str, Json] = {}
+    jsons: dict[str, Json] = {}
     for metric in (record["metric"] for record in finished.records):
         if "benchmark_values" not in metric:
             continue
@@ -293,16 +293,16 @@ def _metrics_of(finished: TaskResult) -> dict[str, Json]:
         kind, _, rest = metric["name"].partition(".")
         if kind in _MAPS and rest:
             group, _, name = rest.partition(".") if kind == _MAPS[0] else rest.rpartition(".")
-            repeats = found.setdefault(kind, [])
+            repeats = jsons.setdefault(kind, [])
             repeats += [{} for _ in range(len(values) - len(repeats))]
             for repeat, value in zip(repeats, values, strict=False):
                 repeat.setdefault(group, {})[name] = value
         else:
-            found[metric["name"]] = values
-    if finished.outcome.status != "ok" and "total_time" not in found:
+            jsons[metric["name"]] = values
+    if finished.outcome.status != "ok" and "total_time" not in jsons:
         skipped = finished.outcome.status == "unsupported"
-        found["error"] = "SKIP" if skipped else finished.outcome.reason
-    return found
+        jsons["error"] = "SKIP" if skipped else finished.outcome.reason
+    return jsons
 
 
 def _dump_name(task: TaskSpec) -> str:

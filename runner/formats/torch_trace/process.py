@@ -121,9 +121,9 @@ def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             continue
         if head:
             yield number, head, b"".join(payload)
-        found = HEAD.match(line)
-        number, head, payload, size = count, line[found.end() :] if found else b"", [], 0
-        if not found and line.startswith(b"{"):
+        match = HEAD.match(line)
+        number, head, payload, size = count, line[match.end() :] if match else b"", [], 0
+        if not match and line.startswith(b"{"):
             head = line  # tlparse's raw.jsonl
     if head:
         yield number, head, b"".join(payload)
@@ -161,9 +161,9 @@ def _take_strings(trace: Trace, value: Any, *, is_table: bool) -> None:
 
 
 def _take_tensor(trace: Trace, value: Mapping[str, Any]) -> None:
-    found = _DEVICE.search(text(value.get("device")))
-    if found and found[1] != "meta" and trace.device in {"", "cpu"}:
-        trace.device = found[1]
+    match = _DEVICE.search(text(value.get("device")))
+    if match and match[1] != "meta" and trace.device in {"", "cpu"}:
+        trace.device = match[1]
 
 
 def _count_kernels(trace: Trace, kernel: re.Pattern[bytes]) -> None:
