@@ -162,12 +162,12 @@ def fetch_models(
     computed: Mapping[str, str] | None = None,
     **joined: type[Model],
 ) -> list[M]:
-    """Return the rows of a table, `one`, that `condition` chooses and orders, or those of the subquery `rows`
+    """Return the rows of a table, `own`, that `condition` chooses and orders, or those of the subquery `rows`
     with its columns. `condition` joins `joined` under the names of the attributes that refer to them; what a
     left join does not find is None. This takes a quarter of what the ORM does: without its signals, which
     nobody listens to, and without a call for each field. `computed` has SQL for further attributes, as the
     ORM's annotations."""
-    tables: dict[str, type[Model]] = {"one": model, **joined}
+    tables: dict[str, type[Model]] = {"own": model, **joined}
     parts: list[tuple[Any, ...]] = []
     columns: list[str] = []
     for name, kind in tables.items():
@@ -177,12 +177,12 @@ def fetch_models(
     computed, start_of_computed = computed or {}, len(columns)
     columns += computed.values()
     table = f"({rows})" if rows else model._meta.db_table
-    statement = f"SELECT {', '.join(columns)} FROM {table} one {condition}"  # noqa: S608 — tables of ours  # nosec B608
+    statement = f"SELECT {', '.join(columns)} FROM {table} own {condition}"  # noqa: S608 — tables of ours  # nosec B608
     found: list[M] = []
     database = connections[DEFAULT_DB_ALIAS]  # what `connection` looks up at every use
     for row in fetch_tuples(statement, params):
         for name, kind, start, names, readers in parts:
-            if name != "one" and row[start] is None:  # its primary key
+            if name != "own" and row[start] is None:  # its primary key
                 found[-1]._state.fields_cache[name] = None
                 continue
             made = kind.__new__(kind)
@@ -191,7 +191,7 @@ def fetch_models(
             made._state.adding, made._state.db = False, DEFAULT_DB_ALIAS
             for attribute, read in readers:
                 values[attribute] = read(values[attribute], None, database)
-            if name == "one":
+            if name == "own":
                 found.append(made)
             else:
                 found[-1]._state.fields_cache[name] = made

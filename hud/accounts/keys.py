@@ -56,8 +56,8 @@ def create_key(
 
 def find_key(secret: str) -> ApiKey | None:
     """Return the valid key of this secret, or None if it is unknown, revoked or expired. 1 query."""
-    is_valid = """one.digest = %(digest)s AND one.revoked IS NULL AND coalesce(owner.is_active, true)
-        AND coalesce(one.expires > statement_timestamp(), true)"""
+    is_valid = """own.digest = %(digest)s AND own.revoked IS NULL AND coalesce(owner.is_active, true)
+        AND coalesce(own.expires > statement_timestamp(), true)"""
     key = next(iter(with_owners(is_valid, digest=digest(secret))), None)
     now = timezone.now()
     if key and (key.last_used is None or now - key.last_used > _LAST_USE_PRECISION):
@@ -69,12 +69,12 @@ def with_owners(condition: str, **params: Any) -> list[ApiKey]:
     """Return the keys `one` that a condition chooses and orders, each with its host, its stream, its owner
     and, for `effective_scopes`, the owner's groups. 1 query."""
     groups = """ARRAY(SELECT g.name FROM auth_user_groups u JOIN auth_group g ON g.id = u.group_id
-        WHERE u.user_id = one.owner_id)"""
+        WHERE u.user_id = own.owner_id)"""
     return fetch_models(
         ApiKey,
-        f"""LEFT JOIN hud_host host ON host.id = one.host_id
-        LEFT JOIN auth_user owner ON owner.id = one.owner_id
-        LEFT JOIN hud_stream stream ON stream.id = one.stream_id WHERE {condition}""",
+        f"""LEFT JOIN hud_host host ON host.id = own.host_id
+        LEFT JOIN auth_user owner ON owner.id = own.owner_id
+        LEFT JOIN hud_stream stream ON stream.id = own.stream_id WHERE {condition}""",
         params,
         computed={"owner_groups": groups},
         host=Host,

@@ -116,14 +116,14 @@ def get_series(
     newest_first = fetch_models(
         Point,
         """
-        JOIN hud_run run ON run.id = one.run_id
-        WHERE one.series_id = %(series)s
-            AND (%(branches)s::text[] IS NULL OR one.branch = ANY(%(branches)s))
-            AND (%(since)s::date IS NULL OR one.order_time >= %(since)s::date)
-            AND (%(until)s::date IS NULL OR one.order_time < %(until)s::date + 1)
-            AND (%(time)s::timestamptz IS NULL OR (one.order_time, one.run_id, one.environment_id)
+        JOIN hud_run run ON run.id = own.run_id
+        WHERE own.series_id = %(series)s
+            AND (%(branches)s::text[] IS NULL OR own.branch = ANY(%(branches)s))
+            AND (%(since)s::date IS NULL OR own.order_time >= %(since)s::date)
+            AND (%(until)s::date IS NULL OR own.order_time < %(until)s::date + 1)
+            AND (%(time)s::timestamptz IS NULL OR (own.order_time, own.run_id, own.environment_id)
                 < (%(time)s::timestamptz, %(run)s::int, %(environment)s::int))
-        ORDER BY one.order_time DESC, one.run_id DESC, one.environment_id DESC LIMIT %(limit)s
+        ORDER BY own.order_time DESC, own.run_id DESC, own.environment_id DESC LIMIT %(limit)s
         """,
         {
             "series": series.pk,

@@ -23,11 +23,11 @@ from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 
 KINDS = ("suite", "case", "arch", "host")
-_PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE one.experiment_id = pair.old"
+_PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE own.experiment_id = pair.old"
 _ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that of the twin stays
-    "hud_compilation": """known.run_id = one.run_id AND known.environment_id = one.environment_id
-        AND known.repeat = one.repeat AND known.side = one.side""",
-    "hud_knownfailure": "known.stream_id = one.stream_id",
+    "hud_compilation": """known.run_id = own.run_id AND known.environment_id = own.environment_id
+        AND known.repeat = own.repeat AND known.side = own.side""",
+    "hud_knownfailure": "known.stream_id = own.stream_id",
 }
 
 
@@ -136,7 +136,7 @@ def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
     for table, rest_of_key in _ONE_OF_A_KEY.items():
         execute(
             f"""
-            UPDATE {table} one SET experiment_id = pair.new {_PAIRS} AND NOT EXISTS (
+            UPDATE {table} own SET experiment_id = pair.new {_PAIRS} AND NOT EXISTS (
                 SELECT FROM {table} known WHERE known.experiment_id = pair.new AND {rest_of_key})
             """,  # noqa: S608 — constants of this module, as below  # nosec B608
             pairs,
@@ -150,8 +150,8 @@ def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
         """,
         pairs,
     )
-    execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
-    execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
+    execute(f"UPDATE hud_series own SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
+    execute(f"UPDATE hud_runrequest own SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
     merged = (Alias(kind="experiment", old=str(old), new=str(new), who=who) for old, new in twins.items())
     Alias.objects.bulk_create(merged)

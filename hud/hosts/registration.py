@@ -56,8 +56,8 @@ def is_visible(host: Host, now: datetime) -> bool:
 
 def present_accelerators() -> list[Accelerator]:
     """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    attached = """JOIN hud_host host ON host.id = one.host_id
-        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
+    attached = """JOIN hud_host host ON host.id = own.host_id
+        WHERE own.present AND host.detached_at IS NULL ORDER BY host.name, own.name"""
     return fetch_models(Accelerator, attached, {}, host=Host)
 
 

@@ -175,8 +175,8 @@ def _newest_lists(groups: Collection[tuple[int, int, int]]) -> dict[tuple[int, i
             WHERE environment_id = given.environment AND side = given.side
                 AND binary_list_id IS NOT NULL
             ORDER BY order_time DESC LIMIT 1
-        ) one ON true
-        JOIN hud_binarylist l ON l.id = one.binary_list_id
+        ) own ON true
+        JOIN hud_binarylist l ON l.id = own.binary_list_id
         """,
         [*(int_array(part) for part in zip(*groups, strict=True)), _LOOK_BACK],
     )

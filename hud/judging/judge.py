@@ -128,8 +128,8 @@ def _mark_series(limit: int) -> int:
                 touched_until = greatest(s.touched_until, points.last)
             FROM (
                 SELECT m.series_id, min(m.order_time) AS first, max(m.order_time) AS last
-                FROM (SELECT DISTINCT run_id FROM taken) AS one CROSS JOIN LATERAL (
-                    SELECT series_id, order_time FROM hud_point WHERE run_id = one.run_id OFFSET 0
+                FROM (SELECT DISTINCT run_id FROM taken) AS own CROSS JOIN LATERAL (
+                    SELECT series_id, order_time FROM hud_point WHERE run_id = own.run_id OFFSET 0
                 ) AS m GROUP BY m.series_id ORDER BY m.series_id
             ) AS points
             WHERE s.id = points.series_id
@@ -232,11 +232,11 @@ def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
     """Return the reference stream of each series, and its level there, by series and class: 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT one.id, t.class_key, s.reference, t.level::text FROM unnest(%s::int[]) AS one(id)
-        CROSS JOIN LATERAL (  -- OFFSET 0: one look-up each, whatever the planner knows
+        SELECT own.id, t.class_key, s.reference, t.level::text FROM unnest(%s::int[]) AS own(id)
+        CROSS JOIN LATERAL (  -- OFFSET 0: own look-up each, whatever the planner knows
             SELECT experiment_id, metric_id,
                 (SELECT reference_id FROM hud_stream WHERE id = hud_series.stream_id) AS reference
-            FROM hud_series WHERE id = one.id OFFSET 0
+            FROM hud_series WHERE id = own.id OFFSET 0
         ) s CROSS JOIN LATERAL (
             SELECT id FROM hud_series WHERE experiment_id = s.experiment_id AND metric_id = s.metric_id
                 AND stream_id = s.reference OFFSET 0

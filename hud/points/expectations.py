@@ -147,9 +147,9 @@ def of_runs(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
     points = fetch_models(
         Point,
         """
-        JOIN hud_series series ON series.id = one.series_id
+        JOIN hud_series series ON series.id = own.series_id
         JOIN hud_experiment e ON e.id = series.experiment_id JOIN hud_metric k ON k.id = series.metric_id
-        WHERE one.run_id = ANY(%(runs)s::int[]) AND (one.status = ANY(%(failing)s) OR EXISTS (
+        WHERE own.run_id = ANY(%(runs)s::int[]) AND (own.status = ANY(%(failing)s) OR EXISTS (
             SELECT FROM hud_expectation x WHERE x.stream_id = %(stream)s AND x.suite = e.suite
                 AND x."case" = e."case" AND x.metric = k.name))
         """,

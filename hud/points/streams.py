@@ -21,7 +21,7 @@ from runner.suites import CEILINGS
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
 _RECENT_NIGHTS = 30  # in which a default subject was measured
 # Of a stream `one`. A range, as PostgreSQL reads all series to find an equal id that none has.
-_HAS_SERIES = "EXISTS (SELECT FROM hud_series WHERE stream_id BETWEEN one.id AND one.id)"
+_HAS_SERIES = "EXISTS (SELECT FROM hud_series WHERE stream_id BETWEEN own.id AND own.id)"
 
 COLUMNS = DataTable(
     """name:str=stream.name title:str=stream.title owner:str=stream.owner?.username
@@ -78,7 +78,7 @@ def read() -> list[StreamLine]:
 # chose, else `nightly` once it has three complete nights, else `samples`, and while that is empty the first
 # with results. It takes the parameter `samples`. With each: whether anything was ever renamed.
 _FRONT_FIRST = f"""CROSS JOIN LATERAL (
-        SELECT one.archived IS NULL AND {_HAS_SERIES} AS has_results OFFSET 0) x
+        SELECT own.archived IS NULL AND {_HAS_SERIES} AS has_results OFFSET 0) x
     WHERE has_results OR is_front OR has_nights OR name = %(samples)s
     ORDER BY is_front DESC, has_nights DESC, has_results DESC, name = %(samples)s DESC, id"""
 _HAS_ALIASES = {"has_aliases": "EXISTS (SELECT FROM hud_alias)"}
@@ -89,7 +89,7 @@ def listed() -> list[Any]:
     `newest` came, None where the results of a stream are of no run, and whether the judge `may_wait` with
     something, of this stream or another. 1 statement."""
     newest = """LEFT JOIN LATERAL (
-        SELECT created FROM hud_run WHERE stream_id = one.id AND one.archived IS NULL AND (
+        SELECT created FROM hud_run WHERE stream_id = own.id AND own.archived IS NULL AND (
             EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id)
             OR EXISTS (SELECT FROM hud_sidepoint WHERE run_id = hud_run.id))
         ORDER BY order_time DESC LIMIT 1) r ON true"""
@@ -111,8 +111,8 @@ def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
     measured = """CROSS JOIN LATERAL (
             SELECT max(p.order_time) time FROM hud_series s CROSS JOIN LATERAL (
                 SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
-            WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.stream_id = one.id
-        ) m WHERE m.time IS NOT NULL ORDER BY one.id <> %(preferred)s, m.time DESC LIMIT 1"""
+            WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.stream_id = own.id
+        ) m WHERE m.time IS NOT NULL ORDER BY own.id <> %(preferred)s, m.time DESC LIMIT 1"""
     known = int_array(pk for pk in ids if pk < 2**31)  # an address may name any number
     models = fetch_models(Stream, measured, {"experiments": known, "preferred": preferred.pk})
     return models[0] if models else preferred

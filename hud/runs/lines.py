@@ -108,7 +108,7 @@ class RunLine(OfRun):
 
 def read(ids: Sequence[int]) -> list[RunLine]:
     """Return these runs, the newest first, in 2 statements, 3 with a run on a host."""
-    return _lines("WHERE one.id = ANY(%(ids)s::int[]) ORDER BY one.id DESC", {"ids": int_array(ids)})
+    return _lines("WHERE own.id = ANY(%(ids)s::int[]) ORDER BY own.id DESC", {"ids": int_array(ids)})
 
 
 def matching(criteria: Mapping[str, Any]) -> tuple[QuerySet[Run], list[str]]:
@@ -200,14 +200,14 @@ _CRITERIA: dict[str, Callable[[Any], Q]] = {
 
 def latest(stream: Stream, limit: int) -> list[RunLine]:
     """Return the newest runs of a stream, in 2 statements, 3 with a run on a host."""
-    condition = "WHERE one.stream_id = %(stream)s ORDER BY one.id DESC LIMIT %(limit)s"
+    condition = "WHERE own.stream_id = %(stream)s ORDER BY own.id DESC LIMIT %(limit)s"
     return _lines(condition, {"stream": stream.pk, "limit": limit})
 
 
 def _lines(condition: str, params: Mapping[str, Any]) -> list[RunLine]:
     """Return the runs `one` of a condition. Of uploads only the names of files, as a receipt may be large."""
-    related = """JOIN hud_stream stream ON stream.id = one.stream_id
-        LEFT JOIN hud_runrequest request ON request.run_id = one.id"""
+    related = """JOIN hud_stream stream ON stream.id = own.stream_id
+        LEFT JOIN hud_runrequest request ON request.run_id = own.id"""
     runs = fetch_models(Run, f"{related} {condition}", params, stream=Stream, request=RunRequest)
     about = fetch_tuples(
         """

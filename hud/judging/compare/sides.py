@@ -84,7 +84,7 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
     if named != sides.Side(kind, name):
         raise BadSide(f"{text[:80]!r} is a side of one experiment, which What changed compares", 400)
     if kind == "run":
-        with_stream = "JOIN hud_stream stream ON stream.id = one.stream_id WHERE one.id = %(run)s"
+        with_stream = "JOIN hud_stream stream ON stream.id = own.stream_id WHERE own.id = %(run)s"
         rows = fetch_models(Run, with_stream, {"run": name}, stream=Stream)
     else:
         runs = runs_of(named, stream)
@@ -135,11 +135,11 @@ def compilations_of(
         newest = compilations.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
     rows = fetch_models(
         Compilation,
-        """JOIN hud_run run ON run.id = one.run_id
-        JOIN hud_environment environment ON environment.id = one.environment_id
-        WHERE one.run_id = %(run)s AND one.draw IS NULL
-            AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
-        ORDER BY one.repeat, one.side""",
+        """JOIN hud_run run ON run.id = own.run_id
+        JOIN hud_environment environment ON environment.id = own.environment_id
+        WHERE own.run_id = %(run)s AND own.draw IS NULL
+            AND own.experiment_id = coalesce(%(experiment)s, own.experiment_id)
+        ORDER BY own.repeat, own.side""",
         {"run": newest, "experiment": side.experiment},
         run=Run,
         environment=Environment,

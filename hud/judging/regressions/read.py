@@ -34,7 +34,7 @@ CAUSE = DataTable[Cause](
 )
 EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:int|None=run_id")
 # By their keys, as regressions are few: a join of all series takes twice the time.
-_SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series"
+_SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = own.series_id OFFSET 0) series"
 JOINS = f"""{_SERIES}
     CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
 """  # noqa: S608 — constants  # nosec B608
@@ -43,8 +43,8 @@ _CONDITIONS = {
     "arch": "e.arch = %(arch)s",
     "mode": "e.mode = %(mode)s",
     "dtype": "e.dtype = %(dtype)s",
-    "base": "one.since > %(base)s",
-    "head": "one.since <= %(head)s",
+    "base": "own.since > %(base)s",
+    "head": "own.since <= %(head)s",
 }
 
 
@@ -93,14 +93,14 @@ def count(scope: Scope) -> Counts:
     is_new = _CONDITIONS["base"] if scope.base else "true"
     ((causes, series, suspects, older),) = fetch_tuples(
         f"""
-        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
-                FILTER (WHERE one.state <> %(suspect)s AND {is_new}),
-            count(DISTINCT one.series_id) FILTER (WHERE one.state <> %(suspect)s AND {is_new}),
-            count(*) FILTER (WHERE one.state = %(suspect)s AND {is_new}),
-            count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
-                FILTER (WHERE one.state <> %(suspect)s AND NOT {is_new})
-        FROM hud_regression one {joins}
-        WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true)
+        SELECT count(DISTINCT coalesce(own.cause_id, -series.experiment_id))
+                FILTER (WHERE own.state <> %(suspect)s AND {is_new}),
+            count(DISTINCT own.series_id) FILTER (WHERE own.state <> %(suspect)s AND {is_new}),
+            count(*) FILTER (WHERE own.state = %(suspect)s AND {is_new}),
+            count(DISTINCT coalesce(own.cause_id, -series.experiment_id))
+                FILTER (WHERE own.state <> %(suspect)s AND NOT {is_new})
+        FROM hud_regression own {joins}
+        WHERE own.state = ANY(%(active)s) AND coalesce(own.muted_until <= now(), true)
             AND {replace(scope, base=None).condition}
         """,  # noqa: S608 — constants  # nosec B608
         {**scope.params, "active": list(ACTIVE), "suspect": RegressionState.SUSPECT},
@@ -121,15 +121,15 @@ def rows(
     is not given may be anything; `owner` is a name, or `NOBODY`."""
     conditions = {
         scope.condition: True,
-        "one.state = ANY(%(states)s)": states,
-        f"coalesce(one.muted_until > now(), false) = {is_muted}": is_muted is not None,
+        "own.state = ANY(%(states)s)": states,
+        f"coalesce(own.muted_until > now(), false) = {is_muted}": is_muted is not None,
         "e.suite = %(suite)s": suite,
-        "one.owner_id IS NULL": owner == NOBODY,
-        "one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)": owner not in ("", NOBODY),
-        "one.owner_id = %(owner_id)s": owner_id is not None,
+        "own.owner_id IS NULL": owner == NOBODY,
+        "own.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)": owner not in ("", NOBODY),
+        "own.owner_id = %(owner_id)s": owner_id is not None,
     }
     chosen = " AND ".join(text for text, holds in conditions.items() if holds)
-    newest = f"{JOINS} WHERE {chosen} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
+    newest = f"{JOINS} WHERE {chosen} ORDER BY own.since DESC, own.id LIMIT {MOST_ROWS + 1}"
     params = {"states": list(states), "suite": suite, "owner": owner, "owner_id": owner_id, **scope.params}
     return complete(fetch_models(Regression, newest, params, series=Series), scope.stream)
 

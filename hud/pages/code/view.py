@@ -90,9 +90,9 @@ def comparable(stream: Stream, text: str) -> list[Any]:
                 WHERE c.draw IS NULL GROUP BY c.experiment_id, c.run_id, c.order_time, ab
             ) point
             GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
-        ) line ON line.experiment_id = one.id
+        ) line ON line.experiment_id = own.id
         WHERE position(lower(%(text)s) IN lower(concat_ws(' ', suite, "case", backend, arch))) > 0
-        ORDER BY newest_time DESC, one.id LIMIT 100
+        ORDER BY newest_time DESC, own.id LIMIT 100
         """,
         {"stream": stream.pk, "text": text},
         computed={name: name for name in ("points", "runs", "ab", "fastest", "slowest", "newest_time")},

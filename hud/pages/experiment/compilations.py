@@ -158,9 +158,9 @@ def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
                 ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
             ) c
         ), timed AS (
-            SELECT one.id, array_agg(newest.place) places, array_agg(one.time_us) times_us
-            FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
-            WHERE one.time_us IS NOT NULL GROUP BY one.id
+            SELECT own.id, array_agg(newest.place) places, array_agg(own.time_us) times_us
+            FROM newest, unnest(newest.kernels, newest.times_us) own(id, time_us)
+            WHERE own.time_us IS NOT NULL GROUP BY own.id
         )
         SELECT k.slot, k.choice, k.name, k.config, timed.places, timed.times_us
         FROM timed JOIN hud_kernel k ON k.id = timed.id ORDER BY k.slot, k.choice

@@ -344,7 +344,7 @@ def histories(
     environment and targets: 2 statements, 1 more for `environments` that are not known yet."""
     points = fetch_models(
         Point,
-        "ORDER BY one.series_id, one.order_time, one.run_id, one.environment_id",
+        "ORDER BY own.series_id, own.order_time, own.run_id, own.environment_id",
         _window_params(series, choice),
         rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({_WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
     )

@@ -161,7 +161,7 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     """
     alike = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
         AND (id = %(pk)s
-            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
+            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = own.id AND stream_id = %(stream)s))
         ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
     same_case = fetch_models(Experiment, alike, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
     if not same_case:

@@ -138,7 +138,7 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
 
 def _keys(request: HttpRequest) -> list[ApiKey]:
     """Return the newest keys that the person may see: all for an admin, else the own ones."""
-    condition = "%(of_all)s OR one.owner_id = %(person)s ORDER BY one.id DESC LIMIT %(most)s"
+    condition = "%(of_all)s OR own.owner_id = %(person)s ORDER BY own.id DESC LIMIT %(most)s"
     of_all = "admin" in scopes_of(request)
     return with_owners(condition, of_all=of_all, person=request.user.pk, most=ROWS)
 

@@ -51,24 +51,24 @@ class Ceilings:
 _OF_STREAM = """JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s AND NOT r.rerun
     AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)"""
 _OF_FILTERS = """
-    one.arch = %(arch)s AND (%(mode)s = '' OR one.mode = %(mode)s)
-    AND (%(dtype)s = '' OR one.dtype = %(dtype)s)
-    AND (%(backend)s = '' OR one.backend = %(backend)s) AND (%(suite)s = '' OR one.suite = %(suite)s)
+    own.arch = %(arch)s AND (%(mode)s = '' OR own.mode = %(mode)s)
+    AND (%(dtype)s = '' OR own.dtype = %(dtype)s)
+    AND (%(backend)s = '' OR own.backend = %(backend)s) AND (%(suite)s = '' OR own.suite = %(suite)s)
 """
 # The kernels of the median compilation of each experiment, with their times at the ceilings in µs of a step:
 # at most its own, as a kernel that only reads may beat a copy; NULL for one without bytes and FLOPs.
 _KERNELS = f"""
     WITH newest AS (
-        SELECT one.id experiment_id, one.dtype, c.*
-        FROM hud_experiment one JOIN LATERAL (
+        SELECT own.id experiment_id, own.dtype, c.*
+        FROM hud_experiment own JOIN LATERAL (
             SELECT c.run_id FROM hud_compilation c {_OF_STREAM}
-            WHERE c.experiment_id = one.id AND c.busy_us IS NOT NULL
+            WHERE c.experiment_id = own.id AND c.busy_us IS NOT NULL
             ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
         ) last ON true JOIN LATERAL (
             SELECT run_id, kernels, times_us, busy_us, coalesce(gaps_us, 0) gaps_us,
                 row_number() OVER (ORDER BY busy_us, repeat) place, count(*) OVER () compilations
             FROM hud_compilation c
-            WHERE c.experiment_id = one.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
+            WHERE c.experiment_id = own.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
         ) c ON c.place = (c.compilations + 1) / 2
         WHERE {_OF_FILTERS}
     ), step AS (
@@ -97,7 +97,7 @@ _KERNEL_LINES = f"""JOIN ({_KERNELS}
         SELECT *, time_us - floor_us lost_us, floor_us / nullif(time_us, 0) share,
             CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END bound
         FROM kernel WHERE floor_us IS NOT NULL ORDER BY lost_us DESC, slot LIMIT %(kernels)s
-    ) line ON line.experiment_id = one.id
+    ) line ON line.experiment_id = own.id
     ORDER BY line.lost_us DESC, line.slot"""  # noqa: S608 — constants  # nosec B608
 _OF_KERNEL = "run slot name kind calls time_us floor_us lost_us share bound"
 # covered_us: the time of kernels with a formula
@@ -109,18 +109,18 @@ _EXPERIMENT_LINES = f"""JOIN ({_KERNELS}, covered AS (
         SELECT *, covered_us - floor_us lost_us, floor_us / nullif(covered_us, 0) share,
             coalesce(least(covered_us / nullif(busy_us, 0), 1), 0) coverage
         FROM covered
-    ) line ON line.experiment_id = one.id
-    ORDER BY line.lost_us DESC, one.id"""  # noqa: S608 — constants  # nosec B608
+    ) line ON line.experiment_id = own.id
+    ORDER BY line.lost_us DESC, own.id"""  # noqa: S608 — constants  # nosec B608
 _OF_EXPERIMENT = "run busy_us gaps_us floor_us covered_us lost_us share coverage"
 # The cost of unlucky choices; spread: half of its 95 % interval; low_us, high_us: of its newest compilations
 _REGRET_LINES = f"""
-    JOIN hud_series s ON s.experiment_id = one.id AND s.stream_id = %(stream)s
+    JOIN hud_series s ON s.experiment_id = own.id AND s.stream_id = %(stream)s
         AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
     JOIN LATERAL (
         SELECT newest.*, (
             SELECT ARRAY[min(busy_us), max(busy_us)] FROM (
                 SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
-                WHERE c.experiment_id = one.id AND c.busy_us IS NOT NULL
+                WHERE c.experiment_id = own.id AND c.busy_us IS NOT NULL
                 ORDER BY c.order_time DESC LIMIT %(of_spread)s
             ) latest
         ) seen_us
@@ -131,7 +131,7 @@ _REGRET_LINES = f"""
         ) newest
     ) line ON true
     WHERE {_OF_FILTERS}
-    ORDER BY line.value DESC, one.id LIMIT %(regrets)s
+    ORDER BY line.value DESC, own.id LIMIT %(regrets)s
 """  # noqa: S608 — constants  # nosec B608
 _OF_REGRET = "value spread samples note seen_us"
 

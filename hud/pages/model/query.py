@@ -101,8 +101,8 @@ def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> Mode
     known = {experiment.pk: experiment for experiment in experiments}
     series = fetch_models(
         Series,
-        """JOIN hud_metric metric ON metric.id = one.metric_id
-        WHERE one.experiment_id = ANY(%(experiments)s::int[]) AND one.stream_id = %(stream)s""",
+        """JOIN hud_metric metric ON metric.id = own.metric_id
+        WHERE own.experiment_id = ANY(%(experiments)s::int[]) AND own.stream_id = %(stream)s""",
         {"experiments": int_array(known), "stream": stream.pk},
         metric=Metric,
     )

@@ -71,7 +71,7 @@ def _page(
 
 def _webhooks() -> list[Webhook]:
     waiting = """(SELECT count(*) FROM hud_delivery
-        WHERE webhook_id = one.id AND delivered IS NULL AND given_up IS NULL)"""
+        WHERE webhook_id = own.id AND delivered IS NULL AND given_up IS NULL)"""
     return fetch_models(Webhook, "ORDER BY name", {}, computed={"waiting": waiting})
 
 

@@ -276,7 +276,7 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
         "names": list(FRACTIONS),
         "metrics": list(targets.by_metric),
     }
-    join = "JOIN hud_metric metric ON metric.id = one.metric_id"
+    join = "JOIN hud_metric metric ON metric.id = own.metric_id"
     return fetch_models(Series, join, params, rows=rows, metric=Metric)
 
 

@@ -179,9 +179,9 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
     add_recent([*shown, *opened])
     choices = fetch_tuples(
         f"""
-        SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression one {JOINS}
-        LEFT JOIN auth_user owner ON owner.id = one.owner_id
-        WHERE series.stream_id = %(stream)s AND one.state = ANY(%(active)s)
+        SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression own {JOINS}
+        LEFT JOIN auth_user owner ON owner.id = own.owner_id
+        WHERE series.stream_id = %(stream)s AND own.state = ANY(%(active)s)
         """,  # noqa: S608 — constants  # nosec B608
         {"stream": stream.pk, "active": list(ACTIVE)},
     )
@@ -204,10 +204,10 @@ def _opened(stream: Stream) -> dict[str, int]:
         """
         SELECT count(*), count(*) FILTER (WHERE %(confirmed)s = ANY(events)),
             count(*) FILTER (WHERE %(dismissed)s = ANY(events))
-        FROM hud_regression one CROSS JOIN LATERAL (
-            SELECT array_agg(event) AS events FROM hud_regressionevent WHERE regression_id = one.id) happened
-        WHERE one.opened > %(since)s
-            AND (SELECT stream_id FROM hud_series WHERE id = one.series_id) = %(stream)s
+        FROM hud_regression own CROSS JOIN LATERAL (
+            SELECT array_agg(event) AS events FROM hud_regressionevent WHERE regression_id = own.id) happened
+        WHERE own.opened > %(since)s
+            AND (SELECT stream_id FROM hud_series WHERE id = own.series_id) = %(stream)s
         """,
         {
             "stream": stream.pk,

@@ -37,10 +37,10 @@ def read() -> dict[str, Any]:
     """Return the rules, the `unknown` metrics of which neither the registry nor an operator says unit and
     direction, and what the fields of forms offer, by name: 5 statements."""
     count = """CASE WHEN NOT told AND direction = 'none' AND kind = 'timing'
-        THEN (SELECT count(*) FROM hud_series WHERE metric_id = one.id) END"""
+        THEN (SELECT count(*) FROM hud_series WHERE metric_id = own.id) END"""
     # a range, as PostgreSQL reads all series to find an equal id that none has
     is_stored = (
-        "WHERE EXISTS (SELECT FROM hud_series WHERE metric_id BETWEEN one.id AND one.id) ORDER BY name"
+        "WHERE EXISTS (SELECT FROM hud_series WHERE metric_id BETWEEN own.id AND own.id) ORDER BY name"
     )
     stored: list[Any] = fetch_models(Metric, is_stored, {}, computed={"count": count})
     unknown = [metric for metric in stored if metric.count and not is_known(metric.name)]

@@ -126,8 +126,8 @@ class RunPage(OfRun):
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    related = """JOIN hud_stream stream ON stream.id = one.stream_id
-        LEFT JOIN hud_runrequest request ON request.run_id = one.id WHERE one.id = %(run)s"""
+    related = """JOIN hud_stream stream ON stream.id = own.stream_id
+        LEFT JOIN hud_runrequest request ON request.run_id = own.id WHERE own.id = %(run)s"""
     rows = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
     if not rows:
         return None

@@ -237,14 +237,14 @@ def _fill(run: Run, results: RunResults, keys: Sequence[Key]) -> None:
     results.rows = [by_key[key] for key in keys]
     moved = fetch_tuples(
         """
-        SELECT one.series_id, one.id, one.state, good.id last_good_run, coalesce(good.commit, '') base,
+        SELECT own.series_id, own.id, own.state, good.id last_good_run, coalesce(good.commit, '') base,
             coalesce(first.commit, '') head
-        FROM hud_regression one
-        LEFT JOIN hud_run first ON first.id = one.first_run_id
-        LEFT JOIN hud_run good ON good.id = one.last_good_run_id AND first.id IS NOT NULL
-        WHERE (one.first_run_id = %(run)s OR one.latest_run_id = %(run)s)
-            AND one.series_id = ANY(%(series)s::int[])
-        ORDER BY one.id
+        FROM hud_regression own
+        LEFT JOIN hud_run first ON first.id = own.first_run_id
+        LEFT JOIN hud_run good ON good.id = own.last_good_run_id AND first.id IS NOT NULL
+        WHERE (own.first_run_id = %(run)s OR own.latest_run_id = %(run)s)
+            AND own.series_id = ANY(%(series)s::int[])
+        ORDER BY own.id
         """,
         params,
     )

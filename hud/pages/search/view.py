@@ -128,8 +128,8 @@ _CASES = f"""
             CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close
         FROM hud_experiment e CROSS JOIN LATERAL (
             SELECT max(p.order_time) AS newest, bool_or(s.stream_id = %(stream)s) AS is_own,
-                (array_agg(one.name ORDER BY one.id <> %(stream)s, p.order_time DESC))[1] AS stream
-            FROM hud_series s JOIN hud_stream one ON one.id = s.stream_id CROSS JOIN LATERAL (
+                (array_agg(own.name ORDER BY own.id <> %(stream)s, p.order_time DESC))[1] AS stream
+            FROM hud_series s JOIN hud_stream own ON own.id = s.stream_id CROSS JOIN LATERAL (
                 SELECT order_time FROM hud_point WHERE series_id = s.id AND NOT rerun
                 ORDER BY order_time DESC LIMIT 1
             ) p WHERE s.experiment_id = e.id
@@ -141,12 +141,12 @@ _CASES = f"""
     ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s
 """  # noqa: S608 — constants  # nosec B608
 _REGRESSED = f"""
-    SELECT one.id, e.id, one.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
+    SELECT own.id, e.id, own.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
         (SELECT name FROM hud_stream WHERE id = series.stream_id), count(*) OVER ()
-    FROM hud_regression one {JOINS}
-    WHERE (one.id = %(regression)s OR one.state = ANY(%(active)s) AND {_NAMED})
+    FROM hud_regression own {JOINS}
+    WHERE (own.id = %(regression)s OR own.state = ANY(%(active)s) AND {_NAMED})
         AND (series.stream_id = %(stream)s OR NOT %(only)s)
-    ORDER BY series.stream_id <> %(stream)s, one.id DESC LIMIT %(most)s
+    ORDER BY series.stream_id <> %(stream)s, own.id DESC LIMIT %(most)s
 """  # noqa: S608 — constants  # nosec B608
 _RUNS = f"""
     SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
@@ -161,10 +161,10 @@ _HOSTS = """
 _SUITES = """
     SELECT suite, CASE WHEN stream.id = %(stream)s OR NOT %(only)s THEN stream.name END FROM (
         SELECT DISTINCT suite FROM hud_experiment UNION SELECT unnest(%(suites)s::text[])
-    ) one LEFT JOIN LATERAL (
+    ) own LEFT JOIN LATERAL (
         SELECT id, name FROM hud_stream WHERE EXISTS (
             SELECT FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-            WHERE s.stream_id = hud_stream.id AND e.suite = one.suite)
+            WHERE s.stream_id = hud_stream.id AND e.suite = own.suite)
         ORDER BY id <> %(stream)s, id LIMIT 1
     ) stream ON true
     WHERE suite ILIKE ALL(%(words)s::text[])
