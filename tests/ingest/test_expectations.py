@@ -128,7 +128,7 @@ def test_another_stream_is_for_operators() -> None:
     owner = create_user("ulla", Role.UPLOADER)
     laptop = Stream.objects.create(name="laptop", owner=owner)
     create_key(name="laptop", scopes=["upload"], who="t", owner=owner, stream=laptop)
-    key = with_owners("one.name = %(name)s", name="laptop")[0]
+    key = with_owners("own.name = %(name)s", name="laptop")[0]
     given = Parameters.parse({"filename": FILE, "stream": "nightly"})
     with pytest.raises(Problem):
         ingest(LIST, given, key=key)

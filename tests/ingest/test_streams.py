@@ -339,7 +339,7 @@ def test_only_an_empty_stream_is_deleted() -> None:
     Stream.objects.filter(name="front").update(reference=empty)
     delete(empty, who="ada")
     assert not Stream.objects.filter(name="empty").exists()
-    assert with_owners("one.id = %(pk)s", pk=key.pk)[0].stream is None
+    assert with_owners("own.id = %(pk)s", pk=key.pk)[0].stream is None
     assert stream("front").reference is None
     assert Audit.objects.get(action="stream.delete").who == "ada"
     with pytest.raises(Problem, match="deleted"):
@@ -355,7 +355,7 @@ def test_what_arrives_while_its_stream_is_merged_goes_to_the_other(accept: Any, 
     upload("front", 2500, 0)
     old, new = make("old"), make("new")
     made = create_key(name="k", scopes=["upload"], who="t", stream=old)[0]
-    key = with_owners("one.id = %(pk)s", pk=made.pk)[0]
+    key = with_owners("own.id = %(pk)s", pk=made.pk)[0]
     failures: list[BaseException] = []
 
     def arrive() -> None:

@@ -53,7 +53,7 @@ def key_of(
         name, given.pop("stream", ""), scopes=scopes, owner=owner, is_operator=given.pop("operates", operates)
     )
     key = create_key(name=name, scopes=list(scopes), who="t", owner=owner, stream=stream, **given)[0]
-    return with_owners("one.id = %(pk)s", pk=key.pk)[0]
+    return with_owners("own.id = %(pk)s", pk=key.pk)[0]
 
 
 def upload(key: ApiKey | None, stream: str = "", body: bytes = BODY, **given: str) -> Receipt:
@@ -122,7 +122,7 @@ def test_an_archived_stream_takes_nothing_in_whatever_way() -> None:
     key = key_of("k")
     assert key.stream
     Stream.objects.filter(pk=key.stream.pk).update(archived="2026-11-20T00:00:00Z")
-    key = with_owners("one.id = %(pk)s", pk=key.pk)[0]
+    key = with_owners("own.id = %(pk)s", pk=key.pk)[0]
     for caller, name in ((key, ""), (key, "k"), (None, "k")):
         with pytest.raises(Problem, match="archived"):
             upload(caller, name)
@@ -274,7 +274,7 @@ def test_a_demoted_operators_key_writes_only_its_own() -> None:
     key = key_of("k", ("upload", "rules"), owner=olga)
     assert stream_of(upload(key, NIGHTLY)) == NIGHTLY
     set_role(user=olga, role=Role.UPLOADER, who="t")
-    key = with_owners("one.id = %(pk)s", pk=key.pk)[0]
+    key = with_owners("own.id = %(pk)s", pk=key.pk)[0]
     with pytest.raises(Problem, match=NIGHTLY):
         upload(key, NIGHTLY)
     assert stream_of(upload(key)) == "k"
