@@ -87,7 +87,8 @@ def outcome_of(extra: dict[str, Any], *, has_numbers: bool) -> tuple[str, str | 
     """Return the status that a record says, '' for none, and its code. Another tool's word stays as code."""
     word = text(extra.get("status"))
     spelling = re.sub(r"[\s-]+", "_", word.strip().lower()) if 0 < len(word) < _MAX_CODE else ""
-    status = STATUS_WORDS.get(spelling, "")  # '' for a word that no tool is known to write
+    # a harness's code stands there too; '' for a word that no tool is known to write
+    status = STATUS_WORDS.get(spelling) or status_of(word) or ""
     code = _code(extra, status, has_numbers=has_numbers)
     return status, code or (word if status not in {"", "ok", word} else None)
 

@@ -96,7 +96,7 @@ def test_a_list_beside_no_shapes_is_a_list_of_samples() -> None:
 @pytest.mark.parametrize(
     ("word", "status"),
     [("timeout", "timed_out"), ("error", "failed"), ("FAIL", "failed"), ("Out of memory", "oom"),
-     ("skipped", "not_run"), ("success", "ok")],
+     ("skipped", "not_run"), ("success", "ok"), ("fail_to_run", "failed"), ("eager_fail_to_run", "failed")],
 )  # fmt: skip
 def test_another_tool_s_word_for_an_outcome_is_kept_beside_ours(word: str, status: str) -> None:
     record = v3_record("odd", [0.0 if status != "ok" else 1.0])
