@@ -25,7 +25,7 @@ from runner.schema.compilations import Compiled, Note
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
 from tests.support.factories import create_environment, create_experiment, create_measurement, create_run
 
-STATEMENTS = 11
+STATEMENTS = 10
 HARDTANH_7 = "triton_poi_fused__native_batch_norm_legit_no_training_hardtanh_7"
 
 

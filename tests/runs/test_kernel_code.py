@@ -11,8 +11,8 @@ import pytest
 
 from hud import retention
 from hud.ingest import deliveries
-from hud.judging.compare.kernels import code_of
 from hud.models import Accelerator, Artifact, KernelBinary, KernelCode
+from hud.points.kernels import code_of
 from hud.runs import tasks
 from runner.formats.errors import BadUpload
 from runner.schema.compilations import Compiled, Kernel, digest

@@ -1,13 +1,11 @@
 """The kernels that changed between two points."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal
-
-from django.db.models import Q, QuerySet
 
 from hud.judging.attribution import (
     Attribution,
@@ -21,20 +19,12 @@ from hud.judging.attribution import (
 )
 from hud.judging.compare.diff import Diff, Line, compare, whole
 from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
-from hud.models import (
-    BinaryList,
-    Compilation,
-    Environment,
-    Experiment,
-    KernelBinary,
-    Point,
-    SidePoint,
-    Stream,
-)
+from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
 from hud.points.facts import changes
+from hud.points.kernels import code_of
 from hud.points.sides import BadSide, Side, parse
-from hud.sql import attach, by_id
+from hud.sql import attach, by_id, fetch_tuples
 from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
 
@@ -237,7 +227,7 @@ class ComparedKernels:
 
 
 def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> ComparedKernels:
-    """Return the comparison of two sides, in at most 11 statements. Raise BadSide for a side without
+    """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
     before, after = points = [_point(base, stream, "base"), _point(head, stream, "head")]
     rows = [row for point in points for row in point.rows]
@@ -247,7 +237,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     for point in points:
         point.compiled = [row.compiled(kernels) for row in point.rows]
         point.experiment = experiments[point.rows[0].experiment_id]
-    titles = _add_values(before) | _add_values(after)
+    titles = _add_values(points)
     uuids = [point.environment.facts.get("gpu_uuid") or "" for point in points]
     attribution = attribute(
         before.compiled,
@@ -290,32 +280,44 @@ def _point(text: str, stream: Stream, name: Literal["base", "head"]) -> KernelPo
         raise BadSide(f"{name}: {error}") from error
 
 
-def _add_values(point: KernelPoint) -> dict[str, str]:
-    """Give a point its times and all exact counts, and return the titles of these metrics: 1 statement.
+def _add_values(points: Sequence[KernelPoint]) -> dict[str, str]:
+    """Give each point its times and all exact counts, and return the titles of these metrics: 1 statement.
     Call time is the mean of its compilations, since it is compared with the mean of the kernels' times; all
     else is the point's value."""
-    first, number = point.rows[0], point.side.compilation
-    kinds: QuerySet[Any] = (
-        SidePoint.objects.filter(side=first.side) if point.run.is_ab else Point.objects.all()
+    rows = fetch_tuples(
+        """
+        SELECT p.run_id, s.experiment_id, p.environment_id, p.side, t.name, t.title, p.value, p."values"
+        FROM hud_series s
+        JOIN hud_metric t ON t.id = s.metric_id AND (t.name = ANY(%(times)s) OR t.kind = 'deterministic')
+        CROSS JOIN LATERAL (
+            SELECT run_id, environment_id, 0 AS side, value, "values" FROM hud_point
+            WHERE series_id = s.id AND run_id = ANY(%(runs)s::int[])
+            UNION ALL
+            SELECT run_id, environment_id, side, value, "values" FROM hud_sidepoint
+            WHERE series_id = s.id AND run_id = ANY(%(runs)s::int[])
+        ) p
+        WHERE s.experiment_id = ANY(%(experiments)s)
+        """,
+        {
+            "times": [CALL_TIME, COMPILE_TIME],
+            "runs": [point.run.pk for point in points],
+            "experiments": [point.experiment.pk for point in points],
+        },
     )
-    found = kinds.filter(
-        Q(series__metric__name__in=(CALL_TIME, COMPILE_TIME)) | Q(series__metric__kind="deterministic"),
-        run=first.run_id,
-        environment=first.environment_id,
-        series__experiment=first.experiment_id,
-    )
-    names = ("series__metric__name", "series__metric__title", "value", "values")
-    titles = {}
-    for metric, title, value, values in found.values_list(*names):
-        titles[metric] = title
-        numbers = [value]
-        if values is not None and number is not None:
-            numbers = values[number : number + 1]
-        elif values is not None and metric == CALL_TIME:
-            numbers = values
-        if known := [number for number in numbers if number is not None]:
-            point.values[metric] = fmean(known)
-    return titles
+    for point in points:
+        first, number = point.rows[0], point.side.compilation
+        own = first.run_id, first.experiment_id, first.environment_id, first.side
+        for *key, metric, _title, value, values in rows:
+            if tuple(key) != own:
+                continue
+            numbers = [value]
+            if values is not None and number is not None:
+                numbers = values[number : number + 1]
+            elif values is not None and metric == CALL_TIME:
+                numbers = values
+            if known := [one for one in numbers if one is not None]:
+                point.values[metric] = fmean(known)
+    return {row[4]: row[5] for row in rows}
 
 
 def _codes(found: Sequence[Change], slot: str) -> list[Code]:
@@ -330,11 +332,6 @@ def _codes(found: Sequence[Change], slot: str) -> list[Code]:
 
     codes = [Code(one, text_of(one.base), text_of(one.head)) for one in changed]
     return [code for code in codes if code.base or code.head]
-
-
-def code_of(binaries: Collection[str]) -> dict[str, str]:
-    """Return the source of these binaries, as far as it was kept: 1 statement, none without binaries."""
-    return dict(KernelBinary.objects.filter(binary__in=binaries).values_list("binary", "code__text"))
 
 
 def has_other_code(change: Change) -> bool:

@@ -168,19 +168,6 @@ def add_recent(regressions: Sequence[Regression]) -> None:
         regression.recent = recent.get((regression.series_id, regression.class_key), ())
 
 
-def known_between(regressions: Sequence[Regression]) -> set[tuple[int, int]]:
-    """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
-    runs = {run for one in regressions for run in (one.first_run_id, one.last_good_run_id) if run}
-    experiments = {regression.series.experiment_id for regression in regressions}
-    rows = fetch_tuples(
-        """SELECT DISTINCT run_id, experiment_id FROM hud_compilation
-        WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
-            AND kernels <> '{}'""",
-        {"experiments": int_array(experiments), "runs": int_array(runs)},
-    )
-    return {(run, experiment) for run, experiment in rows}
-
-
 def grouped(regressions: Sequence[Regression]) -> list[CauseLines]:
     """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
     measured, rows = experiments_of_runs(regressions), []

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.groups import CauseLines
-from hud.judging.regressions.read import known_between
 from hud.models import Point, Regression
+from hud.points.kernels import known_between
 from hud.runs.places import Builds, Rerun
 from hud.sql import fetch_tuples, int_array
 from hud.states.regressions import RegressionKind

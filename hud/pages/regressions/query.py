@@ -23,12 +23,12 @@ from hud.judging.regressions.read import (
     complete,
     count,
     grouped,
-    known_between,
     rows,
 )
 from hud.models import Bisect, Environment, Regression, RegressionEvent, Stream
 from hud.pages.query_string import number, one_of, words
 from hud.points.facts import fact_name
+from hud.points.kernels import known_between
 from hud.runs.branches import branch_or_default
 from hud.runs.places import Builds, Rerun
 from hud.sql import fetch_tuples
