@@ -159,7 +159,7 @@ def _compiled(rows: list[dict[str, Any]]) -> dict[tuple[int, ...], Compiled]:
     places = {tuple(row["place"]) for row in rows if row["metric"] == METRIC}
     if not places:
         return {}
-    runs, experiments = ({index[part] for index in places} for part in (0, 1))
+    runs, experiments = ({key[part] for key in places} for part in (0, 1))
     stored = Compilation.objects.filter(run__in=runs, experiment__in=experiments)
     wanted = [compilation for compilation in stored if compilation.pk in places]
     kernels = kernels_of(wanted)

@@ -249,7 +249,7 @@ class QueuedRun:
     @property
     def open(self) -> bool:
         """Return whether a matching accelerator takes work now, so that only the queue is before it."""
-        return any(index.state in ("busy", "idle") for index in self.places)
+        return any(place.state in ("busy", "idle") for place in self.places)
 
 
 def read_waiting(run: Run) -> QueuedRun | None:

@@ -88,13 +88,13 @@ def versions_of(record: Mapping[str, Json]) -> dict[str, str]:
     return {name: text for name, text in versions.items() if text}
 
 
-def _difference(task_result: TaskResult, job: Job, chosen: Accelerator, versions: Versions) -> str:
+def _difference(done: TaskResult, job: Job, chosen: Accelerator, versions: Versions) -> str:
     """Return the first difference in device or versions between a result and this machine, or ''."""
-    for device in ((record.get("runners") or [{}])[0].get("type", "") for record in task_result.records):
+    for device in ((record.get("runners") or [{}])[0].get("type", "") for record in done.records):
         # nvidia-smi names the whole card; and some tasks for a GPU work on the CPU
         if device and device.partition(" MIG ")[0] not in {chosen.device_name, machine.cpu_name()}:
             return f"{device}, which is {chosen.device_name} now"
-    for record in task_result.records:
+    for record in done.records:
         side = runner_facts(record).get("pair", {}).get("side")
         now = versions(job.interpreter(side))
         for name, before in versions_of(record).items():

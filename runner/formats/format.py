@@ -150,7 +150,7 @@ class Writer:
 
     def check_places(self, tasks: Sequence[TaskSpec]) -> None:
         """Raise BadRequest where several of these tasks would have one place in the files."""
-        counts = Counter(index for task in tasks for index in self.places(task))
+        counts = Counter(row for task in tasks for row in self.places(task))
         for place, count in counts.items():
             if count > 1:
                 raise BadRequest(

@@ -122,8 +122,8 @@ def first_runner(record: Record) -> dict[str, Json]:
 
 def runner_facts(record: Mapping[str, Json]) -> dict[str, Json]:
     """Return `runners[0].extra_info` of our own runner's record, {} if it says nothing."""
-    jsons: dict[str, Json] = (record.get("runners") or [{}])[0].get("extra_info") or {}
-    return jsons
+    extra: dict[str, Json] = (record.get("runners") or [{}])[0].get("extra_info") or {}
+    return extra
 
 
 def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict[str, Json]:

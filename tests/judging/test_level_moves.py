@@ -1,4 +1,4 @@
-"""What moves away from the accepted level: further steps, second opinions, and its end."""
+"""Moves away from the accepted level: further steps, second opinions, and their end."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ class Places:
         keys = [points.table.environment[both] << 32 | points.table.run[both] for points in (base, head)]
         measured, which = np.unique(keys, return_inverse=True)
         places = [self.of(key >> 32, key & (2**32 - 1)) for key in measured.tolist()]
-        of_base, of_head = np.array([numbers.setdefault(index, len(numbers)) for index in places], int)[which]
+        of_base, of_head = np.array([numbers.setdefault(spot, len(numbers)) for spot in places], int)[which]
         found = np.zeros(len(base.there), bool)
         found[both[0][of_base != of_head]] = True
         return found

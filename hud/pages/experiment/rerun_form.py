@@ -151,12 +151,12 @@ class RerunForm(forms.Form):
             del self.fields["new_options"]
         if not (spec and suite and suite.has_compilations(spec)):
             del self.fields["compilations"], self.fields["pinned"]
-        self.places = {index.key: index for index in places}
+        self.places = {place.key: place for place in places}
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [(index.key, index.label) for index in places]
+        field.choices = [(place.key, place.label) for place in places]
         field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another."
-        names = list(dict.fromkeys(name for index in places for name in index.pythons))
+        names = list(dict.fromkeys(name for place in places for name in place.pythons))
         self._offer("environment", "host default", names)
         self._offer("base_environment", "none", names)
         field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place

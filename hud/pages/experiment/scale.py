@@ -57,8 +57,8 @@ class Scale:
             return f"{shown + 0.0:,.{decimals}f}" if abs(place) < 1e6 else f"{shown:.3g}"
 
         pixels = [
-            self.height - 6 - (self.height - 12) * (index - self.low) / (self.high - self.low)
-            for index in places
+            self.height - 6 - (self.height - 12) * (tick - self.low) / (self.high - self.low)
+            for tick in places
         ]
         return [(y, text_of(place).replace("-", "−")) for y, place in zip(pixels, places, strict=True)]
 

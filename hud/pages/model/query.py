@@ -64,7 +64,7 @@ class ModelPage:
         """Return a row for each backend with its options: these, its colour, and a cell for each place."""
         cells = {(one.setup, one.place): (one, point) for one, point in self.shown}
         return [
-            (*setup, colour(setup[0]), [(index, cells.get((setup, index))) for index in self.places])
+            (*setup, colour(setup[0]), [(place, cells.get((setup, place))) for place in self.places])
             for setup in dict.fromkeys(one.setup for one, _point in self.shown)
         ]
 

@@ -285,7 +285,7 @@ def _outcome(finished: TaskResult) -> dict[str, Json]:
 
 def _metrics_of(finished: TaskResult) -> dict[str, Json]:
     """Return a list for each metric, one value a repeat; maps of counters and operators are nested."""
-    jsons: dict[str, Json] = {}
+    cells: dict[str, Json] = {}
     for metric in (record["metric"] for record in finished.records):
         if "benchmark_values" not in metric:
             continue
@@ -293,16 +293,16 @@ def _metrics_of(finished: TaskResult) -> dict[str, Json]:
         kind, _, rest = metric["name"].partition(".")
         if kind in _MAPS and rest:
             group, _, name = rest.partition(".") if kind == _MAPS[0] else rest.rpartition(".")
-            repeats = jsons.setdefault(kind, [])
+            repeats = cells.setdefault(kind, [])
             repeats += [{} for _ in range(len(values) - len(repeats))]
             for repeat, value in zip(repeats, values, strict=False):
                 repeat.setdefault(group, {})[name] = value
         else:
-            jsons[metric["name"]] = values
-    if finished.outcome.status != "ok" and "total_time" not in jsons:
+            cells[metric["name"]] = values
+    if finished.outcome.status != "ok" and "total_time" not in cells:
         skipped = finished.outcome.status == "unsupported"
-        jsons["error"] = "SKIP" if skipped else finished.outcome.reason
-    return jsons
+        cells["error"] = "SKIP" if skipped else finished.outcome.reason
+    return cells
 
 
 def _dump_name(task: TaskSpec) -> str:
