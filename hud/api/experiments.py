@@ -11,15 +11,7 @@ from ninja.schema import Schema
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
-from hud.api.schemas import (
-    SHOWN,
-    Error,
-    ExperimentsFilter,
-    Filter,
-    Items,
-    file_answer,
-    of_table,
-)
+from hud.api.schemas import SHOWN, Error, ExperimentsFilter, Filter, Items, file_answer, of_table
 from hud.corrections import notes
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Annotation, Experiment, Series, Stream

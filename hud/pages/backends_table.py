@@ -1,12 +1,10 @@
 """The table of suites and backends: pass rate, speedup, cold compile time and memory of two sides."""
 
-import csv
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -39,6 +37,7 @@ from hud.points.nights import (
 from hud.tables.table import DataTable
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
+from runner.schema.tables import rows
 from runner.suites import SUITES
 
 Tone = Literal["", "worse", "better"]
@@ -52,8 +51,7 @@ _LEAST = 0.002  # relative change of a mean that is worth a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
 # Backends in the order of rows, each with its colour's number in hud.css; others have none, and stand before
 # the last two.
-with Path(__file__).with_name("backends.csv").open(encoding="utf-8", newline="") as _file:
-    COLOURS = {row["backend"]: int(row["colour"]) for row in csv.DictReader(_file)}
+COLOURS = {row["backend"]: int(row["colour"]) for row in rows(__file__, "backends.csv")}
 _PLACES = {backend: float(place) for place, backend in enumerate(COLOURS)}
 
 

@@ -1,15 +1,13 @@
 """Facts of environments: their names on pages, and what differs between two."""
 
-import csv
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hud.models import Environment
+from runner.schema.tables import rows
 
 # Facts of an environment, and of the runs in it, whose names are not those that pages show
-with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
-    _NAMES = {row["fact"]: row["name"] for row in csv.DictReader(_file)}
+_NAMES = {row["fact"]: row["name"] for row in rows(__file__, "facts.csv")}
 
 
 def fact_name(name: str) -> str:

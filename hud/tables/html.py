@@ -3,15 +3,15 @@
 Python, because a template's loop over hundreds of cells costs several times as much.
 """
 
-import csv
 from collections.abc import Iterable
 from functools import lru_cache
 from html import escape  # of strings only, at a fifth of the cost of Django's
-from pathlib import Path
 
 from django.http import HttpRequest
 from django.middleware.csrf import get_token
 from django.utils.safestring import SafeString
+
+from runner.schema.tables import rows
 
 NOTHING = SafeString("")
 
@@ -90,8 +90,7 @@ def post_button(address: str, csrf: SafeString, content: object, **values: str |
     return SafeString(f'<form method="post" action="{text(address)}" class="inline">{csrf}{button}</form>')
 
 
-with Path(__file__).with_name("looks.csv").open(encoding="utf-8", newline="") as _file:
-    _ROWS = list(csv.DictReader(_file))
+_ROWS = rows(__file__, "looks.csv")
 # Word → icon and tone, a class of hud.css: no meaning depends on colour.
 LOOKS = {row["word"]: (row["icon"], row["tone"]) for row in _ROWS}
 WORDS = {row["word"]: row["text"] for row in _ROWS if row["text"]}

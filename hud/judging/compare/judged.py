@@ -1,12 +1,10 @@
 """Judge points of two sides against each other: all pairs at once, then what may have moved one by one, with
 what else may be the cause."""
 
-import csv
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import compress
-from pathlib import Path
 
 import numpy as np
 
@@ -18,14 +16,14 @@ from hud.sql import Bools, Floats, Ints, by_id
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality
+from runner.schema.tables import rows
 
 _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
 KNOWN_FAILURE = "known_failure"
-with Path(__file__).with_name("reasons.csv").open(encoding="utf-8", newline="") as _file:
-    _ROWS = list(csv.reader(_file))
+_ROWS = [row.values() for row in rows(__file__, "reasons.csv")]
 REASONS = {**QUALITIES, **{reason: words for reason, words, _compared in _ROWS if words}}  # of verdicts
 WORDS = {**QUALITIES, **{reason: words for reason, _of_verdict, words in _ROWS if words}}
 COLUMNS = DataTable("""

@@ -14,17 +14,7 @@ from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
 from hud.judging.compare.judged import REASONS
 from hud.judging.regressions import read as regressions
-from hud.models import (
-    VERDICT_CODES,
-    Experiment,
-    Host,
-    Metric,
-    OverdueSuite,
-    Point,
-    Series,
-    State,
-    Stream,
-)
+from hud.models import VERDICT_CODES, Experiment, Host, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages import backends as compilers
 from hud.pages import data, query_string, streams
 from hud.pages.backends import WINDOWS, BackendComparison, BackendFilters, table_html

@@ -5,12 +5,10 @@ A run has thousands of points of which a page shows some, so that only these bec
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,13 +41,12 @@ from hud.sql import (
     int_array,
     since_epoch_us,
 )
+from runner.schema.tables import rows
 
 Key = tuple[int, int, int, int]  # series, environment, time in µs since 2000, side
 
-with Path(__file__).with_name("kinds.csv").open(encoding="utf-8", newline="") as _file:
-    _HEAD, *_ROWS = csv.reader(_file)
 # What a point shows, in the order of the page → icon, word of a filter, words of a sentence
-LABELS = {kind: (icon, word, words) for kind, icon, word, words in _ROWS}
+LABELS = {kind: labels for kind, *labels in map(dict.values, rows(__file__, "kinds.csv"))}
 KINDS = tuple(LABELS)
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _SHARED = 3  # rows with the same warning, which is then said once

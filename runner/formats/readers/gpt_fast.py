@@ -141,10 +141,5 @@ def _json(row: dict[str, str]) -> dict[str, Json]:
     return _LAYOUT.record(row, Metric(row["metric"], [row["actual"]], target or None)).to_json()
 
 
-_CSV = _LAYOUT.of_tables(
-    "gpt_fast",
-    _is_header,
-    entries=_by_metric,
-    writer=GptFastFiles,
-)
+_CSV = _LAYOUT.of_tables("gpt_fast", _is_header, entries=_by_metric, writer=GptFastFiles)
 FORMAT = replace(either(v3.FORMAT, _CSV), matches=_CSV.matches)

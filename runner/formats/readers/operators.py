@@ -172,12 +172,7 @@ OPERATORBENCH = Layout(
     parameters={"inputs": "inputs"},
     complete=_complete_mean,
     by_name=groups_in_name(_FILE),
-).of_tables(
-    "operatorbench",
-    _is_header,
-    entries=_cells,
-    writer=OperatorbenchFiles,
-)
+).of_tables("operatorbench", _is_header, entries=_cells, writer=OperatorbenchFiles)
 
 
 def _settings_by_name(filename: str) -> Mapping[str, str]:
