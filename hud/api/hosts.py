@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
@@ -11,7 +11,7 @@ from ninja import Router, Schema, Status
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import caller_key, who
-from hud.api.schemas import Items, Labels, StreamName, StrictBody, of_table
+from hud.api.schemas import Items, MatrixBody, StrictBody, of_table
 from hud.hosts import registration
 from hud.models import Accelerator, Host, Schedule, Task
 from hud.problems import Problem, row_of
@@ -19,7 +19,6 @@ from hud.runs import queue, schedules, streams
 from hud.runs.tasks import detach_host
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
-from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["hosts"])
 _HOST = DataTable[Host]("""id:int=pk name:str last_beat:datetime|None clock_skew_s:float|None
@@ -147,22 +146,16 @@ def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
     }
 
 
-class ScheduleIn(StrictBody):
+class ScheduleIn(MatrixBody):
+    """A schedule, whose runs without a `stream` are in `nightly`."""
+
     name: str = Field(min_length=1, max_length=100)
     cron: str = Field(max_length=100)
     time_zone: str = Field("UTC", max_length=60)
     suite: str = Field(max_length=60)
-    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
-    modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
-    dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
-    backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
-    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
     repeats: int = Field(1, ge=1, le=20)
     device: str = Field("", max_length=40)
-    environment: str = Field("", max_length=60)
-    labels: Labels = Field({}, max_length=64)
     everywhere: bool = False
-    stream: StreamName = ""  # of its runs; '' is nightly
     enabled: bool = True
 
 

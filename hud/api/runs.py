@@ -16,18 +16,7 @@ from hud.accounts.keys import request_of
 from hud.accounts.limits import RUNS
 from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.experiments import stream_of
-from hud.api.schemas import (
-    ANSWER,
-    Error,
-    Filter,
-    Items,
-    Labels,
-    StreamName,
-    StrictBody,
-    file_answer,
-    of_table,
-    parameter,
-)
+from hud.api.schemas import ANSWER, Error, Filter, Items, MatrixBody, file_answer, of_table, parameter
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
@@ -43,7 +32,7 @@ from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS
-from runner.schema.suite import MAX_COMPILATIONS, BadRequest
+from runner.schema.suite import BadRequest
 from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
@@ -59,32 +48,24 @@ _PLAN = DataTable("""cases:list[str] tasks:int processes:int seconds:float|None 
 _PLACE = DataTable("queue_position:int|None=position starts_in_s:float|None")
 
 
-class RunIn(StrictBody):
+class RunIn(MatrixBody):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     suite: str = Field("", max_length=60)
-    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
     host: str = Field("", max_length=100)
     arch: str = Field("", max_length=100)
     device: str = Field("", max_length=20)
-    labels: Labels = Field({}, max_length=64)
-    environment: str = Field("", max_length=60)
     base_environment: str = Field("", max_length=60)
     new_options: dict[
         Annotated[str, Field(max_length=100)], bool | int | float | Annotated[str, Field(max_length=100)]
     ] = Field({}, max_length=64)
     knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
-    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
     repeats: int | None = Field(None, ge=1, le=20)
     draws: int | None = Field(None, ge=LEAST_DRAWS, le=MAX_DRAWS)
     pairs: Annotated[int, Field(ge=1, le=MAX_DRAWS)] | Literal["auto"] = "auto"
     caches: Caches | None = None
     pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
-    stream: StreamName = ""
     preset: str = Field("", max_length=60, description="what it measures; `suite` and lists go first")
-    modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
-    dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
-    backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
     commit: str = Field("", pattern=r"^[0-9A-Za-z._-]{0,64}$", description="else that of its torch")
     pull_request: int | None = Field(None, ge=1, le=2**31 - 1, description="its branch is else `pull/NUMBER`")
     run_class: RunClass = Field("person", alias="class", description="who waits: served in this order")

@@ -22,6 +22,7 @@ from hud.tables.table import DataTable
 from runner.formats import json_text
 from runner.formats.errors import Fault
 from runner.schema.records import Record
+from runner.schema.suite import MAX_COMPILATIONS
 
 _Item = TypeVar("_Item")
 _Schema = TypeVar("_Schema", bound=Schema)
@@ -50,6 +51,19 @@ class StrictBody(Schema):
     """A body that people write: unknown keys are refused, and `true` or "1" is no 1."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class MatrixBody(StrictBody):
+    """The parts of a suite to run, and where, as a request or a schedule says them."""
+
+    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
+    modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
+    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
+    environment: str = Field("", max_length=60)
+    labels: Labels = Field({}, max_length=64)
+    stream: StreamName = ""
 
 
 def of_table(table: DataTable) -> Callable[[type[_Schema]], type[_Schema]]:

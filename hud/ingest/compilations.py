@@ -229,8 +229,7 @@ def _kernel_row(kernel: schema.Kernel) -> dict[str, Any]:
 
 def signed(key: str) -> int:
     """Return the 16 hex digits of a key as a signed number of 8 bytes."""
-    number = int(key, 16)
-    return number - 2**64 if number >= 2**63 else number
+    return int.from_bytes(bytes.fromhex(key), "big", signed=True)
 
 
 def _notes(notes: Sequence[Note]) -> list[dict[str, Any]]:
