@@ -194,5 +194,4 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
     rows, next_before = audit.read(given.model_dump() | {"before": given.cursor}, given.limit)
-    following = None if next_before is None else str(next_before)
-    return {"items": audit.COLUMNS.rows(rows), "next": following}
+    return {"items": audit.COLUMNS.rows(rows), "next": next_before and str(next_before)}

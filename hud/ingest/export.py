@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import chain
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -213,14 +214,8 @@ def _words(row: Mapping[str, Any]) -> dict[str, str | None]:
     return {"reason": row["words"] if is_reason else None, "warning": None if is_reason else row["words"]}
 
 
-class _Echo:
-    """A file that hands each line back, which `csv.writer` returns."""
-
-    def write(self, line: str) -> bytes:
-        return line.encode()
-
-
-_csv_line = csv.writer(_Echo()).writerow
+_echo: Any = SimpleNamespace(write=str.encode)  # a file that hands each line back, which `csv.writer` returns
+_csv_line = csv.writer(_echo).writerow
 
 
 def inert(text: str) -> str:

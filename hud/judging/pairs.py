@@ -98,15 +98,8 @@ def compare_kernels(
         fmean(sum(kernels[slot].time_us for slot in names if slot in kernels) for kernels in side)
         for names, side in zip(only, (base, head), strict=True)
     ]
-    return KernelComparison(
-        code_change(draws, most),
-        choice_change(base, head, [*pinned, *candidates]),
-        only[0],
-        only[1],
-        only_us[0],
-        only_us[1],
-        *_equal_choices(pinned),
-    )
+    code, choice = code_change(draws, most), choice_change(base, head, [*pinned, *candidates])
+    return KernelComparison(code, choice, only[0], only[1], only_us[0], only_us[1], *_equal_choices(pinned))
 
 
 def _equal_choices(pinned: Sequence[tuple[Kernels, Kernels]]) -> tuple[float | None, dict[str, float]]:

@@ -10,17 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hud.judging.aggregates import (
-    FEWEST_TO_CALL,
-    GeometricMean,
-    HudRow,
-    PassRate,
-    compare_means,
-    discoveries,
-    hud_geometric_mean,
-    hud_pass_rate,
-    pass_rate,
-)
+from hud.judging import aggregates
+from hud.judging.aggregates import GeometricMean, HudRow, PassRate
 from hud.judging.rules.thresholds import prior_noise
 from hud.points.nights import (
     COMPILE,
@@ -94,7 +85,7 @@ class Cell:
     @property
     def few(self) -> bool:
         """Return whether too few cases are on both sides to call the mean changed."""
-        return 0 < len(self.mean.matched) < FEWEST_TO_CALL
+        return 0 < len(self.mean.matched) < aggregates.FEWEST_TO_CALL
 
     @property
     def below(self) -> bool:
@@ -280,7 +271,7 @@ def _entry(
     old, new = before.get(block, {}), after.get(block, {})
     passed_before, passed = passing(old), passing(new)
     expected = set(passed_before).union(*(passing(one.get(block, {})) for one in recent))
-    rate = pass_rate(passed, expected, len(undecided(new)))
+    rate = aggregates.pass_rate(passed, expected, len(undecided(new)))
     failing = {case for case, ok in passed.items() if not ok}
     news = failing.difference(map(str, known))
     fresh = tuple(sorted(case for case in news if passed_before.get(case)))
@@ -299,7 +290,7 @@ def _cell(column: str, old: Values, new: Values) -> Cell:
         there, key=lambda name: (len(there[name][0].keys() & there[name][1].keys()), len(there[name][1]))
     )
     left, right = there[metric]
-    mean = compare_means(left, right)
+    mean = aggregates.compare_means(left, right)
     alone = [value for value in right.values() if value > 0]
     head = mean.head if mean.head is not None else geometric_mean(alone) if alone else None
     cell = Cell(column, metric, mean.base, head, mean)
@@ -343,7 +334,7 @@ def _tint(cells: Sequence[Cell]) -> None:
     known = [
         cell for cell in cells if cell.mean.p is not None and cell.nights < KNOWN_NIGHTS and not cell.few
     ]
-    stand = discoveries([cell.mean.p for cell in known if cell.mean.p is not None])
+    stand = aggregates.discoveries([cell.mean.p for cell in known if cell.mean.p is not None])
     stands = {id(cell) for cell, found in zip(known, stand, strict=True) if found}
     for cell in cells:
         ratio, low, high = cell.mean.ratio, cell.mean.low, cell.mean.high
@@ -365,13 +356,13 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
         base = by_night[table.base].get(block, {}) if table.base else {}
         head = by_night[table.head].get(block, {})
         old, rows = _hud_rows(base), _hud_rows(head)
-        rate = hud_pass_rate(rows) or 0.0
+        rate = aggregates.hud_pass_rate(rows) or 0.0
         entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
         entry.new, entry.failed = (), len(rows) - entry.passes.passed
         entry.failed_before = entry.known = 0
         for cell in entry.cells:
             if cell.column == SPEEDUP:
-                cell.base, cell.head = (hud_geometric_mean(one) or None for one in (old, rows))
+                cell.base, cell.head = (aggregates.hud_geometric_mean(one) or None for one in (old, rows))
             else:
                 cell.base, cell.head = (_mean(one, PREFERRED[cell.column]) for one in (base, head))
             ratio = cell.head / cell.base if cell.head and cell.base else None

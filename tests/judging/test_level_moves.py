@@ -13,7 +13,7 @@ from hud.judging.levels import (
     advance,
 )
 from hud.judging.verdict import Rule
-from tests.judging.series_points import EXACT, STATUS, follow, point, quiet
+from tests.judging.series_points import STATUS, follow, point, quiet
 
 
 def test_three_points_at_the_level_end_a_move() -> None:
@@ -64,12 +64,6 @@ def test_a_further_step_is_told_with_its_own_size() -> None:
     assert (level.move.steps, len(level.move.told)) == (1, 20)
     follow(level, *[12.5] * 2)
     assert level.move.steps == 2
-    counts = Level()
-    for number in range(5):
-        advance(counts, point(number, 3.0), EXACT)
-    follow(counts, 4.0, 4.0, 5.0, rule=EXACT)
-    assert counts.move is not None
-    assert counts.move.steps == 2
 
 
 def test_a_repeat_in_the_same_place_agrees_with_a_suspect_or_ends_it() -> None:

@@ -193,10 +193,8 @@ def read(page: BackendComparison, block: Block) -> CaseList | None:
         case.marks = own_marks
         cases.append(case)
     compared = [case for case in cases if case.factor is not None]
-    stand = discoveries(
-        [math.erfc((case.factor or 0.0) / 2) for case in compared]
-    )  # of two nights' difference
-    for case, stands in zip(compared, stand, strict=True):
+    p_values = [math.erfc((case.factor or 0.0) / 2) for case in compared]  # of two nights' difference
+    for case, stands in zip(compared, discoveries(p_values), strict=True):
         case.moved = stands
     verdicts = [case.verdict for case in cases]
     counts = {"all": len(cases), **{word: verdicts.count(word) for word in SHOWN}}

@@ -81,8 +81,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
 def token(request: HttpRequest) -> HttpResponse:
     """Create a registration token and show it once."""
     secret = registration.create_token(who=request.user.get_username())
-    address = request.build_absolute_uri("/").rstrip("/")
-    command = f"python -m runner attach --hud {address} --token {secret}"
+    command = f"python -m runner attach --hud {request.build_absolute_uri('/').rstrip('/')} --token {secret}"
     return _page(request, command)
 
 

@@ -11,20 +11,9 @@ from django.utils import timezone
 
 from hud.judging.bisect import work
 from hud.judging.compare.sides import resolve
+from hud.judging.regressions import read as regressions
 from hud.judging.regressions.groups import CauseLines
-from hud.judging.regressions.read import (
-    COLUMNS,
-    JOINS,
-    MOST_ROWS,
-    NOBODY,
-    Counts,
-    Scope,
-    add_recent,
-    complete,
-    count,
-    grouped,
-    rows,
-)
+from hud.judging.regressions.read import COLUMNS, MOST_ROWS, NOBODY, Counts, Scope
 from hud.models import Bisect, Environment, Regression, RegressionEvent, Stream
 from hud.pages.query_string import number, one_of, words
 from hud.points.facts import fact_name
@@ -152,7 +141,7 @@ def _rows(scope: Scope, filters: RegressionFilters, user: User | None) -> list[R
         return []  # regressions are of the default branch
     states, is_muted = ([filters.state], None) if filters.state else _TABS[filters.tab]
     is_mine = filters.tab == "mine" and not filters.state
-    return rows(
+    return regressions.rows(
         scope,
         states=states,
         is_muted=is_muted,
@@ -175,20 +164,21 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
     shown = found[:MOST_ROWS]
     opened = [one for one in shown if one.pk == filters.open]
     if filters.open and not opened:
-        opened = complete(list(Regression.objects.filter(pk=filters.open).select_related("series")))
-    add_recent([*shown, *opened])
+        named = Regression.objects.filter(pk=filters.open).select_related("series")
+        opened = regressions.complete(list(named))
+    regressions.add_recent([*shown, *opened])
     choices = fetch_tuples(
         f"""
-        SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression own {JOINS}
+        SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression own {regressions.JOINS}
         LEFT JOIN auth_user owner ON owner.id = own.owner_id
         WHERE series.stream_id = %(stream)s AND own.state = ANY(%(active)s)
         """,  # noqa: S608 — constants  # nosec B608
         {"stream": stream.pk, "active": list(ACTIVE)},
     )
-    causes = grouped(shown)
+    causes = regressions.grouped(shown)
     return RegressionsPage(
         causes=causes,
-        counts=count(scope),
+        counts=regressions.count(scope),
         detail=_detail(opened[0], causes) if opened else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),

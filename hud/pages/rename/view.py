@@ -36,8 +36,7 @@ def page(request: HttpRequest) -> HttpResponse:
             form.add_error("old", str(error))
         else:
             if not dry_run:
-                done_words = "Renamed {old} to {new}.".format(**form.cleaned_data)
-                messages.success(request, done_words)
+                messages.success(request, "Renamed {old} to {new}.".format(**form.cleaned_data))
                 return redirect("rename")
             preview = done
     counts = {name: count for name, count in preview.to_json().items() if count} if preview else {}

@@ -58,8 +58,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     caches = Path(kept or new or report.folder / "caches")
     asked = spec.setting("caches") == "fresh"
-    fresh = asked and not kept
-    once = not fresh or spec.compilation > 0
+    once = not asked or bool(kept) or spec.compilation > 0
 
     def stage(name: str, work: Callable[[], T], limit_s: float = math.inf) -> T:
         variables = compile_time.cache_variables(caches / spec.fingerprint()) if asked else {}
