@@ -146,9 +146,7 @@ def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
     }
 
 
-class ScheduleIn(MatrixBody):
-    """A schedule, whose runs without a `stream` are in `nightly`."""
-
+class ScheduleIn(MatrixBody):  # without a `stream` its runs are in `nightly`
     name: str = Field(min_length=1, max_length=100)
     cron: str = Field(max_length=100)
     time_zone: str = Field("UTC", max_length=60)
