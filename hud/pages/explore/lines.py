@@ -190,8 +190,8 @@ def _means(frame: DataFrame, rows: Sequence[SeriesRow], filters: ExploreFilters)
             shared = colours.pop() if len(colours) == 1 else ""
             name, key = " · ".join(names if several else names[:1]), ":".join(names)
             ones = np.ones(len(slots), int)
-            about = (name, key, names[0], shared, names[1], len(known), None)
-            yield Line(*about, slots.to_numpy(), *numbers, -ones, ones)
+            numbers = [slots.to_numpy(), *numbers, -ones, ones]
+            yield Line(name, key, names[0], shared, names[1], len(known), None, *numbers)
 
 
 def styles(names: Sequence[str], *, of_backends: bool) -> dict[str, Style]:

@@ -12,7 +12,7 @@ from hud.models import NEVER_RAN, STATUS_CODES, Metric, Regression, Stream
 from hud.pages.backends_table import backend_place, suite_place
 from hud.pages.explore import lines
 from hud.pages.explore.filters import DIMENSIONS, ExploreFilters, SeriesRow
-from hud.pages.explore.lines import Line
+from hud.pages.explore.lines import Line, Slot, Style
 from hud.pages.query_string import OPTIONS
 from hud.points import nights, streams
 from hud.points import read as points
@@ -40,7 +40,7 @@ class ExplorePage:
     left_out: int = 0  # series beyond the most
     without_base: int = 0  # series without the value that others are relative to
     lines: list[Line] = field(default_factory=list)
-    slots: list[lines.Slot] = field(default_factory=list)  # of the x axis
+    slots: list[Slot] = field(default_factory=list)  # of the x axis
     complaints: list[str] = field(default_factory=list)
 
     @cached_property
@@ -48,7 +48,7 @@ class ExplorePage:
         return sorted({row.of("backend") for row in self.rows}, key=backend_place)
 
     @cached_property
-    def styles(self) -> dict[str, lines.Style]:
+    def styles(self) -> dict[str, Style]:
         by_backend = self.filters.colour == "backend"
         names = self.backends if by_backend else sorted({line.coloured_by for line in self.lines})
         return {"": (0, "solid")} | lines.styles(names, of_backends=by_backend)
@@ -128,7 +128,7 @@ def _series(known: Sequence[Stream], metrics: Sequence[int]) -> list[SeriesRow]:
         """,  # noqa: S608 — a constant  # nosec B608
         {"metrics": int_array(metrics), "streams": int_array(each.pk for each in known)},
     )
-    series = [SeriesRow(*row[:2], tuple(name or "none" for name in row[2:])) for row in rows]
+    series = [SeriesRow(row[0], row[1], tuple(name or "none" for name in row[2:])) for row in rows]
     places = {name: backend_place(name) for name in {row.names[3] for row in series}}
     return sorted(series, key=lambda row: (row.names[7], row.names[:3], places[row.names[3]]))
 
