@@ -119,8 +119,8 @@ class RecordParser:
             try:
                 self._add_record(item, item.record)
             except WrongRecord as error:
-                place = item.pointer + error.pointer
-                self.faults.append(Fault(place, error.detail, item.line, malformed=error.malformed))
+                pointer = item.pointer + error.pointer
+                self.faults.append(Fault(pointer, error.detail, item.line, malformed=error.malformed))
             except (ValueError, OverflowError, RecursionError):
                 # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
@@ -152,13 +152,13 @@ class RecordParser:
         if not has_outcome and target is None:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
-        given = self._with_hints(item.hints) if item.hints else self.parameters
+        parameters = self._with_hints(item.hints) if item.hints else self.parameters
         runners, dependencies, facts = self._last_facts
         if record.runners is not runners or record.dependencies is not dependencies:  # neighbours share them
             facts = msgspec.json.encode((record.runners, record.dependencies))
             self._last_facts = record.runners, record.dependencies, facts
-        run, place = self._run(record, facts, given)
-        device, device_name, environment = self._place(record, facts, given)
+        run, place = self._run(record, facts, parameters)
+        device, device_name, environment = self._place(record, facts, parameters)
         unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
         measurement = ParsedMeasurement(
             case=record.model.name,
@@ -168,12 +168,12 @@ class RecordParser:
             side=place.side,
             draw=place.draw,
             environment=environment,
-            mode=record.benchmark.mode or given.mode,
-            dtype=record.benchmark.dtype or given.dtype,
-            backend=record.model.backend or given.backend,
+            mode=record.benchmark.mode or parameters.mode,
+            dtype=record.benchmark.dtype or parameters.dtype,
+            backend=record.model.backend or parameters.backend,
             device=device,
             device_name=device_name,
-            dynamic=given.is_dynamic,
+            dynamic=parameters.is_dynamic,
             samples=numbers,
             code=code,
             target=target,
@@ -185,7 +185,7 @@ class RecordParser:
         if stored := exported(record):
             stored.fill(measurement, from_epoch(record.timestamp))
         else:
-            describe_of(record.benchmark.name)(measurement, record, given)
+            describe_of(record.benchmark.name)(measurement, record, parameters)
             measurement.arch = arch_key(measurement.device_name)
             self._warn_of_knobs(record, measurement)
         rename_by(self._aliases, measurement)
@@ -238,20 +238,20 @@ class RecordParser:
             alone._compared.clear()
             alone._add_record(replace(item, hints=None), record)
             if alone.measurements and _value_of(name, alone.measurements[0], record) == value:
-                given = getattr(self.parameters, name)
+                stated = getattr(self.parameters, name)
                 device = f" ({measurement.device_name})" if name == "arch" else ""
-                words = f"?{name}={given} contradicts the content, which says {value}{device} and wins"
+                words = f"?{name}={stated} contradicts the content, which says {value}{device} and wins"
                 self.contradictions.setdefault(name, words)
 
     def _store_knobs(self, measurement: ParsedMeasurement) -> None:
         """Complete the settings as the suite does, and write them as JSON; neighbours share them."""
         if not measurement.knobs:
             return
-        said = repr(measurement.knobs), measurement.suite, measurement.device
-        if said != self._last_knobs[0]:
+        names = repr(measurement.knobs), measurement.suite, measurement.device
+        if names != self._last_knobs[0]:
             suite, knobs = SUITES.get(measurement.suite), measurement.knobs
             knobs = dict(suite.complete_knobs(knobs, measurement.device)) if suite else knobs
-            self._last_knobs = said, knobs, stored_knobs(knobs)
+            self._last_knobs = names, knobs, stored_knobs(knobs)
         _said, measurement.knobs, measurement.knobs_key = self._last_knobs
 
     def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
@@ -291,8 +291,8 @@ class RecordParser:
         try:
             measurement.compiled = read_compiled(extra[COMPILED])
         except BadCompilation as error:
-            place = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
-            self.receipt.warn(f"{place}: what was compiled is left out: {error}")
+            position = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
+            self.receipt.warn(f"{position}: what was compiled is left out: {error}")
         else:
             self.kernels += len(measurement.compiled.kernels)
 
@@ -301,43 +301,43 @@ class RecordParser:
         missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
-    def _run(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
+    def _run(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[RunKey, PairPlace]:
         """Return the record's run and its place there, from a cache as `_place`."""
         key = facts, *run_identity(record)
         if key not in self._runs:
-            self._runs[key] = run_of(record, given, any_time=self._any_time)
+            self._runs[key] = run_of(record, parameters, any_time=self._any_time)
         return self._runs[key]
 
-    def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
+    def _place(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an
         upload share them."""
         info = info_of(record)
-        key = (facts, text(info.get("device")), text(info.get("arch")), given.device, given.arch)
+        key = (facts, text(info.get("device")), text(info.get("arch")), parameters.device, parameters.arch)
         if key not in self._places:
-            device, card = device_of(record) or given.device, device_name_of(record)
-            name = card if is_named(arch_key(card)) else given.arch or card
-            environment = self._environment(record, facts, key[1] or given.device, card or name)
+            device, card = device_of(record) or parameters.device, device_name_of(record)
+            name = card if is_named(arch_key(card)) else parameters.arch or card
+            environment = self._environment(record, facts, key[1] or parameters.device, card or name)
             self._places[key] = device, name, environment
         return self._places[key]
 
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
         if character := invisible_in(facts.decode()):
             raise WrongRecord("/runners", f"a fact of its host holds the invisible character {character}")
-        given = self.parameters
-        found = Environment.from_record(record)
-        found.torch = found.torch or given.torch
-        found.cuda = found.cuda or given.cuda
-        found.driver = found.driver or given.driver
-        if not found.gpu and device not in {"cpu", ""}:
-            found.gpu = device_name
-        return self._environments.setdefault(found.fingerprint(), found)
+        parameters = self.parameters
+        environment = Environment.from_record(record)
+        environment.torch = environment.torch or parameters.torch
+        environment.cuda = environment.cuda or parameters.cuda
+        environment.driver = environment.driver or parameters.driver
+        if not environment.gpu and device not in {"cpu", ""}:
+            environment.gpu = device_name
+        return self._environments.setdefault(environment.fingerprint(), environment)
 
     def _of_suite(self, environment: Environment, suite: str) -> Environment:
         """Return the environment without the packages whose versions cannot change this suite's numbers."""
         key = id(environment), suite
         if key not in self._of_suites:
             foreign = set(CLASS_PACKAGES) - set(SUITES[suite].class_packages) if suite in SUITES else set()
-            packages = {name: said for name, said in environment.packages.items() if name not in foreign}
+            packages = {name: text for name, text in environment.packages.items() if name not in foreign}
             own = replace(environment, packages=packages)
             self._of_suites[key] = self._environments.setdefault(own.fingerprint(), own)
         return self._of_suites[key]

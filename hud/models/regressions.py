@@ -155,7 +155,7 @@ class Bisect(NamedRow):
         """The result in words; '' while it runs."""
         if self.good is None or self.bad is None:
             return self.reason
-        ends = [self.builds[place] for place in (self.good, self.bad)]
+        ends = [self.builds[index] for index in (self.good, self.bad)]
         good, bad = (end["torch"] for end in ends)
         if good == bad:
             good, bad = (
@@ -216,7 +216,7 @@ class Webhook(NamedRow):
     url = models.URLField(max_length=500)
     secret = models.CharField(max_length=300, blank=True)  # signs standard messages; of GitHub the token
     format = models.CharField(
-        max_length=10, choices=[(one.value, one.value) for one in WebhookFormat], default="standard"
+        max_length=10, choices=[(kind.value, kind.value) for kind in WebhookFormat], default="standard"
     )
     events = ArrayField(models.CharField(max_length=20))  # of hud.notifications.messages.EVENTS
     active = models.BooleanField(default=True)
