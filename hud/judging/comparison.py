@@ -118,10 +118,10 @@ def compare(runs: Sequence[Run], *, series: int | None = None, class_key: str = 
     if class_key:
         measured = measured.filter(environment__class_key=class_key)
     by_series = _measured(runs, measured)
-    measured = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
+    compared = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     kernels = _kernels(runs, compiled, most)
     awaits_draws = most is not None and runs[0].finished is None
-    metrics = (_metric(measured[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
+    metrics = (_metric(compared[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
     return Comparison(list(metrics), kernels)
 
 

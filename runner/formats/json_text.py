@@ -56,9 +56,9 @@ def values(
     that does not. Raise MalformedUpload, BadUpload."""
 
     def value(text: bytes, pointer: str, line: int | None) -> Value | Fault:
-        found = _ANY.decode(text)
-        words = problem(text) or ("" if fits(found) else what)
-        return Fault(pointer, words, line) if words else Value(found, pointer, line)
+        value = _ANY.decode(text)
+        words = problem(text) or ("" if fits(value) else what)
+        return Fault(pointer, words, line) if words else Value(value, pointer, line)
 
     return read(body, value)
 
@@ -70,13 +70,13 @@ def first_value(body: bytes) -> Any:
         if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body)))) is not None:
             return value
     try:
-        found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
-        return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
+        values = read(body, lambda text, _pointer, _line: _ANY.decode(text))
+        return next((value for value in values if value is not None and not isinstance(value, Fault)), None)
     except BadUpload:
         return None
 
 
-def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
+def read(body: bytes, take: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
     """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
     not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
     character.
@@ -87,11 +87,11 @@ def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_
     except ERRORS as error:
         if len(list(islice(_lines(body), 2))) < 2:
             raise _malformed(error, body) from error
-        yield from _read_lines(one, error, body)
+        yield from _read_lines(take, error, body)
         return
     try:
         for text, pointer in pieces:
-            yield one(text, pointer, None)
+            yield take(text, pointer, None)
     except ERRORS as error:
         try:
             _ANY.decode(body)  # to find the place of what is wrong in a piece
@@ -138,12 +138,12 @@ def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_lines(
-    one: Callable[[bytes, str, int | None], _T], whole_error: Exception, body: bytes
+    take: Callable[[bytes, str, int | None], _T], whole_error: Exception, body: bytes
 ) -> Iterator[_T | Fault]:
     wrong: list[Fault] | None = []  # lines before the first that is JSON; None behind it
     for number, line in _lines(body):
         try:
-            items = iter(_items_of(one, line, number))
+            items = iter(_items_of(take, line, number))
             first = [*islice(items, 1)]  # [] of an empty list
             yield from wrong or ()
             wrong = None
@@ -160,14 +160,14 @@ def _read_lines(
         raise _malformed(whole_error, body) from whole_error
 
 
-def _items_of(one: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
+def _items_of(take: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
     """Return the results for a line, which nearly always is one object without NaN."""
     if line[:1] == b"{":
         try:
-            return (one(line, "", number),)
+            return (take(line, "", number),)
         except ERRORS:
             pass  # it may hold NaN, or several values
-    return (one(text, pointer, number) for text, pointer in _first_pieces(line))
+    return (take(text, pointer, number) for text, pointer in _first_pieces(line))
 
 
 def _malformed(error: Exception, body: bytes) -> MalformedUpload:

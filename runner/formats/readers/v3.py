@@ -149,11 +149,11 @@ def _shapes_of(record: Record) -> list[Any]:
     info, extra = info_of(record), (record.metric and record.metric.extra_info) or {}
     if record.shape is None and info.keys().isdisjoint(_SHAPES) and extra.keys().isdisjoint(_SHAPES):
         return []
-    listed = [record.shape, *(said.get(name) for said in (info, extra) for name in _SHAPES)]
-    fitting = (found for found in listed if isinstance(found, list) and len(found) == len(values))
+    listed = [record.shape, *(facts.get(name) for facts in (info, extra) for name in _SHAPES)]
+    fitting = (shapes for shapes in listed if isinstance(shapes, list) and len(shapes) == len(values))
     # [4096, 4096] is one shape
     return next(
-        (found for found in fitting if not any(isinstance(shape, int | float) for shape in found)), []
+        (shapes for shapes in fitting if not any(isinstance(shape, int | float) for shape in shapes)), []
     )
 
 
@@ -163,7 +163,7 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
     assert metric is not None
     for index, (shape, value) in enumerate(zip(shapes, metric.benchmark_values or [], strict=True)):
         name = shape if isinstance(shape, str) else json.dumps(shape)
-        info = {key: said for key, said in info_of(whole).items() if key not in _SHAPES}
+        info = {key: value for key, value in info_of(whole).items() if key not in _SHAPES}
         record = replace(
             whole,
             benchmark=replace(whole.benchmark, extra_info={**info, "shape": name}),
@@ -173,15 +173,15 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
         yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
 
 
-def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_ours(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Complete a record of our own runner, which writes its knobs apart."""
     suite = record.benchmark.name.removeprefix(OURS).strip()
-    measurement.suite = origin_of(record) or given.suite or suite or "other"
+    measurement.suite = origin_of(record) or parameters.suite or suite or "other"
     measurement.knobs = knobs_of(record)
     measurement.dynamic |= bool(info_of(record).get("dynamic"))
 
 
-def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_kernel(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Complete Better Benchmark's kernel records: the counts of a sweep are no settings of a kernel."""
     info = info_of(record)
     measurement.suite = "inductor_kernel_benchmark"
@@ -190,10 +190,10 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
     }
 
 
-def describe_executorch(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_executorch(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Complete a record of ExecuTorch, whose runner is a phone with its system, or a GPU with its driver.
     Source: executorch, `.github/scripts/extract_benchmark_results.py` and `.ci/scripts/cuda_benchmark.py`."""
-    describe_unknown(measurement, record, given)
+    describe_unknown(measurement, record, parameters)
     # the configuration says model, backend and phone again
     measurement.knobs = {name: knob for name, knob in measurement.knobs.items() if name != "benchmark_config"}
     runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
@@ -215,20 +215,20 @@ _Settings = tuple[str, dict[str, Any], bool]  # the benchmark's slug, the knobs,
 _LATEST: list[tuple[tuple[Any, ...], _Settings]] = [((), ("", {}, False))]
 
 
-def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
-    told_by = record.benchmark, record.model.extra_info, record.inputs, given
+    told_by = record.benchmark, record.model.extra_info, record.inputs, parameters
     known, settings = _LATEST[0]
     if len(known) < len(told_by) or not all(map(is_, known, told_by)):
-        settings = _settings_of(record, given)
+        settings = _settings_of(record, parameters)
         _LATEST[0] = told_by, settings
     slug, knobs, is_dynamic = settings
-    measurement.suite = given.suite or slug
+    measurement.suite = parameters.suite or slug
     measurement.knobs = knobs
     measurement.dynamic |= is_dynamic
 
 
-def _settings_of(record: Record, given: Parameters) -> _Settings:
+def _settings_of(record: Record, parameters: Parameters) -> _Settings:
     info = info_of(record)
     settings = {**(record.model.extra_info or {}), **info}
     own = settings.pop("knobs") if isinstance(settings.get("knobs"), dict) else {}  # as our runner has them
@@ -242,7 +242,7 @@ def _settings_of(record: Record, given: Parameters) -> _Settings:
         for name, value in {**settings, **own}.items()
         if value not in (None, "", [], {}) and (name in own or _is_setting(name))
     }
-    size = batch_size(given.batch_size)
+    size = batch_size(parameters.batch_size)
     if size and "batch_size" not in knobs:
         knobs["batch_size"] = size
     # JSON writes a character with at most twelve, and is slower than repr

@@ -52,9 +52,9 @@ def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
         backend = next((name for flag, name in OTHER_COMPILERS.items() if info.get(flag) is True), "")
     knobs = _knobs(info, device)
     is_dynamic = any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
-    said = knobs, compiler.name(device) if compiler else backend, is_dynamic
-    _LATEST[0] = asked, said
-    return said
+    settings = knobs, compiler.name(device) if compiler else backend, is_dynamic
+    _LATEST[0] = asked, settings
+    return settings
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
