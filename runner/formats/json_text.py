@@ -77,8 +77,8 @@ def first_value(body: bytes) -> Any:
 
 
 def read(body: bytes, take: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
-    """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
-    not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
+    """Call `take` with each value's text, pointer and line; yield its results, and a Fault for a line that is
+    not JSON. `take` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
     character.
     """
     refuse_nul(body)
