@@ -296,7 +296,6 @@ def _store(
     receipt.expectations = store_expectations(parser.expected, upload)
     receipt.stored += len(parser.expected)
     receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
-    receipt.warnings += parser.contradictions.values()
     if superseded:
         words = _WOULD_BE if content.parameters.is_dry_run else _SUPERSEDED
         receipt.warnings.append(f"{len(superseded)} {words}")
