@@ -97,7 +97,6 @@ class MetricComparison:
 
 
 def relative(ratio: float | None) -> float | None:
-    """Return a ratio as a relative change."""
     return None if ratio is None else ratio - 1
 
 

@@ -184,7 +184,6 @@ class PointFields(NamedRow):
 
     @property
     def compilation_values(self) -> list[float | None]:
-        """Return one value for each compilation."""
         return self.values if self.values is not None else [self.value]
 
     @property

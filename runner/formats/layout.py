@@ -212,7 +212,6 @@ class Layout:
         return Metric(name, [*value], target, meaning or None)
 
     def record(self, entry: Entry, metric: Metric) -> Record:
-        """Return the record of one metric of an entry."""
         texts = {name: text(_part(entry, getattr(self, name))) or None for name in _TEXTS}
         own = entry.get("knobs")
         knobs = {**own} if isinstance(own, dict) else {}

@@ -200,7 +200,6 @@ class Suite:
 
     @cached_property
     def offered(self) -> dict[str, Option]:
-        """Return the options by name."""
         return {option.name: option for option in self.options}
 
     @property
@@ -213,7 +212,6 @@ class Suite:
         return self.name
 
     def backends_on(self, device: str) -> tuple[str, ...]:
-        """Return the backends that are offered on a device."""
         return self.backends
 
     def case(self, name: str) -> Case:

@@ -259,7 +259,6 @@ def _offsets(values: Array, labels: NDArray[np.int64]) -> Array:
 
 
 def _around(columns: Array) -> Array:
-    """Return the values around each one, by column."""
     padded = np.pad(columns, [(_WINDOW // 2, _WINDOW // 2), (0, 0)], mode="reflect")
     return np.lib.stride_tricks.sliding_window_view(padded, _WINDOW, axis=0)
 

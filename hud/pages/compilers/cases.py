@@ -273,7 +273,6 @@ def _judged(
 
 
 def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
-    """Return a row for each case."""
     query = f"?{in_stream}&amp;metric={escape(chosen.cell.metric)}"
     rows = "".join([_row(case, query, chosen.reach) for case in chosen.cases])
     return SafeString(rows or f'<tr><td colspan="8" class="dim">None of {chosen.counts["all"]}.</td></tr>')

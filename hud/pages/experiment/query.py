@@ -80,8 +80,6 @@ Backend = tuple[Experiment, list[Point | None]]  # the newest values of a case w
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of the table of points."""
-
     point: Point
     changed: list[str]  # facts of its environment that differ from those of the point before
     same_class: bool  # as the newest point: may be its baseline

@@ -28,7 +28,6 @@ _OTHER_CLASS = "device, driver or library versions differ from the newest point'
 
 
 def _page_of(experiment: Experiment, metric: Metric | None) -> str:
-    """Return the address of an experiment in a metric."""
     return streams.link(address(experiment.pk, "experiment"), metric=metric and metric.name)
 
 

@@ -46,7 +46,6 @@ class ModelPage:
     chosen: SuiteColumn | None = None
 
     def cells(self, column: SuiteColumn) -> list[Cell]:
-        """Return the points of a column."""
         cells = ((combination, column.cell(combination.points)) for combination in self.combinations)
         return [(combination, point) for combination, point in cells if point]
 

@@ -127,8 +127,6 @@ class RuleForm(forms.Form):
 
 
 class MatchingForm(RuleForm):
-    """What a rule matches."""
-
     metric = _text("Metric", 200, offers="metrics")
     suite = _text("Suite", 60, offers="suites")
     case = _text("Case", 200)

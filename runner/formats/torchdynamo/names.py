@@ -227,7 +227,6 @@ class Backend:
         return self.dynamo == "inductor" and self.export in {"none", "aot_inductor", "aot_precompile"}
 
     def name(self, device: str) -> str:
-        """Return the name in the results."""
         if self.export == "aot_precompile":
             return self.export
         if self.dynamo != "inductor":
