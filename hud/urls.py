@@ -126,6 +126,7 @@ urlpatterns = [
     path("logout/", account.logout, name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("statusz", health.statusz, name="statusz"),
     path("metrics", health.metrics, name="metrics"),
     path("api/v1/", api.urls),
     path("api/v1/", host_api.urls),

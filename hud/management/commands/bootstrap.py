@@ -8,11 +8,12 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from hud.accounts.keys import create_key, find_key
 from hud.accounts.roles import Role, create_user
+from hud.hosts import heartbeats
 from hud.models import Host, Metric
 from hud.runs import schedules
 from hud.server.embedded import make_folder, write_private
@@ -35,6 +36,10 @@ class Command(BaseCommand):
     @transaction.atomic
     def handle(self, *_args: Any, hud: str, **_options: Any) -> None:
         make_folder(settings.HUD_DATA)
+        try:
+            heartbeats.join()
+        except heartbeats.OtherDataFolder as error:
+            raise CommandError(str(error)) from None
         sync_metrics()
         schedules.create_default()
         host = sync_host(settings.HUD_DATA / "host.json", hud=hud)
