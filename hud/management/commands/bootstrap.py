@@ -24,14 +24,11 @@ OPERATOR = "operator"
 
 
 class Command(BaseCommand):
-    help = (
-        "Create the operator's account, this machine as a host with its key, the registry of metrics and"
-        " the daily schedule of ceilings."
-    )
+    help = "Create the operator's account, the registry of metrics and the daily schedule of ceilings."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        text = "address under which the embedded agent finds the web"
-        parser.add_argument("--hud", default="http://127.0.0.1:8000", help=text)
+        text = "also create this machine as a host with its key; the web's address for its agent"
+        parser.add_argument("--hud", default="", help=text)
 
     @transaction.atomic
     def handle(self, *_args: Any, hud: str, **_options: Any) -> None:
@@ -42,14 +39,14 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         sync_metrics()
         schedules.create_default()
-        host = sync_host(settings.HUD_DATA / "host.json", hud=hud)
+        host = sync_host(settings.HUD_DATA / "host.json", hud=hud) if hud else None
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)
         if password:
             self.stdout.write(f'Operator account "{OPERATOR}", password {password} (kept in {path})')
         else:
             self.stdout.write(f'The password of the account "{OPERATOR}" is in {path}')
-        if host.detached_at:
+        if host and host.detached_at:
             self.stdout.write(
                 f"This machine runs nothing: an operator detached the host {host.name} on"
                 f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {hud}/hosts/"
