@@ -42,7 +42,8 @@ def trace_model(suite: str, case: str, batch_size: int | None) -> Counts:
     with Recording() as recording:
         output = module(**inputs) if isinstance(inputs, dict) else module(*inputs)
         built.loss(output).backward()
-    return recording.to_json()
+    calls: Counts = recording.calls()
+    return calls
 
 
 def trace_suite(suite: str, cases: Sequence[str]) -> tuple[Counts, list[str]]:

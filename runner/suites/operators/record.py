@@ -33,7 +33,7 @@ _STATISTICS = {
 }
 
 
-class Recording(TorchDispatchMode):  # type: ignore[misc]
+class Recording(TorchDispatchMode):
     """Counts the calls of every operator that computes something.
 
     Tensors on the meta device have no values. A model that asks for a boolean gets True: models ask whether
@@ -57,7 +57,7 @@ class Recording(TorchDispatchMode):  # type: ignore[misc]
                 self.counts[_COPY][_text(_COPY, (target, args[0]), {})] += 1
         return func(*args, **kwargs)
 
-    def to_json(self) -> Counts:
+    def calls(self) -> Counts:
         return {name: dict(calls) for name, calls in self.counts.items()}
 
 
@@ -113,7 +113,7 @@ def recorded_file(mode: str) -> Counts:
         output = call(built.module, built.inputs)
         if training:
             built.loss(output).backward()
-    return recording.to_json()
+    return recording.calls()
 
 
 def log_of(counts: Counts) -> str:
