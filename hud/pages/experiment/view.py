@@ -35,7 +35,7 @@ from hud.runs.branches import other_branch
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
-from hud.states.regressions import RegressionState, possible
+from hud.states.regressions import RegressionState
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, options
 from hud.tables.table import IDENTITY
@@ -237,7 +237,6 @@ def _render(
         "page": page,
         "experiment": page.experiment,
         "regression": regression,
-        "actions": possible(RegressionState(regression.state)) if regression else [],
         "choices": (min(choices), max(choices)) if len(choices) > 1 else None,
         "choice": page.choice,
         "canvas": canvas,
