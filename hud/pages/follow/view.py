@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -69,7 +70,7 @@ class FollowForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptabl
         choices=[
             (Channel.MAIL.value, "mail"),
             (Channel.SLACK.value, "Slack: an incoming webhook"),
-            (Channel.STANDARD.value, "webhook: signed JSON (Standard Webhooks)"),
+            (Channel.STANDARD.value, "webhook: signed JSON"),
             (Channel.GITHUB.value, "GitHub: a comment on an issue or pull request"),
             (Channel.FEED.value, "feed (RSS)"),
         ],
@@ -227,7 +228,9 @@ def _person(request: HttpRequest) -> User:
 
 
 def _new(request: HttpRequest) -> Follow:
-    return Follow(user=_person(request), events=list(_USUAL))
+    person = _person(request)
+    channel = Channel.MAIL if person.email and settings.EMAIL_HOST else Channel.FEED
+    return Follow(user=person, events=list(_USUAL), channel=channel)
 
 
 def _follows(request: HttpRequest) -> QuerySet[Follow]:
