@@ -11,7 +11,9 @@ from typing import Any
 from runner.cli import check as check_command
 from runner.cli import doctor
 from runner.cli import run as run_command
-from runner.cli.upload import PARAMETERS, check, connect, said_by_ci, upload_file
+from runner.cli.upload import PARAMETERS, check, connect, upload_file
+from runner.client.connection import BadAddress
+from runner.client.hud import said_by_ci
 from runner.formats.parameters import with_switch_values
 from runner.host import attach
 from runner.schema.options import Option
@@ -40,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
-    except (BadRequest, locks.Busy) as error:
+    except (BadRequest, BadAddress, locks.Busy) as error:
         print(f"runner: {error}", file=sys.stderr)
-        return 2 if isinstance(error, BadRequest) else 1
+        return 1 if isinstance(error, locks.Busy) else 2
     return status
 
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
-from runner.host.client import Hud, HudError, KeyRefused, with_retries
+from runner.host.client import Hud
 from runner.schema.suite import BadRequest
 from runner.system import account
 from runner.system.accelerators import accelerators
