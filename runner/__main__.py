@@ -12,7 +12,8 @@ from runner.cli import check as check_command
 from runner.cli import doctor
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, upload_file
-from runner.client.connection import BadAddress
+from runner.client.commands import add_commands
+from runner.client.connection import WrongUsage
 from runner.client.hud import said_by_ci
 from runner.formats.parameters import with_switch_values
 from runner.host import attach
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
-    except (BadRequest, BadAddress, locks.Busy) as error:
+    except (BadRequest, WrongUsage, locks.Busy) as error:
         print(f"runner: {error}", file=sys.stderr)
         return 1 if isinstance(error, locks.Busy) else 2
     return status
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     checking = commands.add_parser("check", help="compare results with what PyTorch's CI expects")
     check_command.add_arguments(checking)
     checking.set_defaults(command=check_command.main)
+    add_commands(commands)
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)

@@ -21,6 +21,7 @@ class Rerun:
     query: str
     in_pairs: bool = False  # of both versions, on one host
     hindrance: str = ""  # why it is not in pairs, or cannot be at all
+    pairs: Mapping[str, str] | None = None  # the host and its two interpreters, as a program requests them
 
 
 class Builds:
@@ -51,13 +52,10 @@ class Builds:
             return replace(once, hindrance="both have the same torch")
         for one, names in self._interpreters:
             if _fits(one, experiment) and _offers(one, experiment) and base in names and head in names:
-                wanted = {
-                    "metric": metric,
-                    "place": f"{one.host_id}:{one.device}:{one.arch}",
-                    "environment": names[head],
-                    "base_environment": names[base],
-                }
-                return Rerun(urlencode(wanted), in_pairs=True)
+                both = {"environment": names[head], "base_environment": names[base]}
+                place = f"{one.host_id}:{one.device}:{one.arch}"
+                query = urlencode({"metric": metric, "place": place, **both})
+                return Rerun(query, in_pairs=True, pairs={"host": one.host.name, **both})
         return replace(once, hindrance="no host has both versions of torch")
 
     def of_regressions(self, found: Collection[Regression]) -> dict[int, Rerun]:

@@ -21,8 +21,8 @@ _TRY_LATER = (408, 425, 429)  # and everything from 500 on
 T = TypeVar("T")
 
 
-class BadAddress(ValueError):
-    """A hud that nothing names, or whose address is none of HTTP."""
+class WrongUsage(ValueError):
+    """A call that cannot be made: no address of a hud, or values that do not fit each other."""
 
 
 class HudError(Exception):
@@ -55,10 +55,10 @@ class Connection:
     """The HUD at an address."""
 
     def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
-        """Raise BadAddress if the URL is no http(s) address."""
+        """Raise WrongUsage if the URL is no http(s) address."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise BadAddress(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
+            raise WrongUsage(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
         self.url = url.rstrip("/")
         self._key = key
         self.timeout_s = timeout_s
@@ -74,26 +74,35 @@ class Connection:
         body: bytes | Mapping[str, Any] | None = None,
         *,
         headers: Mapping[str, str] = MappingProxyType({}),
-        timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send one request to a path of the HUD, a mapping as JSON, and return the object that it answers, or
-        {}. Raise HudError."""
-        is_json = isinstance(body, Mapping)
+        """Send one request to a path of the HUD, a mapping as JSON; return the object that it answers, or {}.
+        Raise HudError."""
+        return _object(self.send(method, path, body, headers=headers))
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> bytes:
+        """As `call`; return whatever it answers."""
         data = json.dumps(body).encode() if isinstance(body, Mapping) else body
-        kind = "application/json" if is_json else "application/octet-stream"
+        kind = "application/json" if isinstance(body, Mapping) else "application/octet-stream"
         headers = {"Content-Type": kind, "Accept": "application/json", **headers}
         headers.update({"Authorization": f"Bearer {self._key}"} if self._key else {})
         # http or https, as __init__ has checked
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)  # noqa: S310
         try:
-            with self._opener.open(request, timeout=timeout_s or self.timeout_s) as response:
-                answer = response.read()
+            with self._opener.open(request, timeout=self.timeout_s) as response:
+                answer: bytes = response.read()
         except urllib.error.HTTPError as error:
             raise error_of(error) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise Unreachable(f"{self.url} does not answer: {reason}") from error
-        return _object(answer)
+        return answer
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

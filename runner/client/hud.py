@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .connection import BadAddress, Connection, Refused, with_retries
+from .connection import Connection, Refused, WrongUsage, with_retries
 
 PATIENCE_S = 60.0
 _TIMEOUT_S = 120.0
@@ -44,10 +44,10 @@ class Hud(Connection):
     def __init__(
         self, url: str | None = None, key: str | None = None, *, patience_s: float | None = None
     ) -> None:
-        """Raise BadAddress without an address."""
+        """Raise WrongUsage without an address."""
         address = url or os.environ.get("HUD_URL", "")
         if not address:
-            raise BadAddress("say which hud: --hud http://… or HUD_URL")
+            raise WrongUsage("say which hud: --hud http://… or HUD_URL")
         super().__init__(address, key or os.environ.get("HUD_KEY", ""), timeout_s=_TIMEOUT_S)
         self.patience_s = PATIENCE_S if patience_s is None else patience_s
 

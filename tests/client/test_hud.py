@@ -10,7 +10,7 @@ import pytest
 
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Run, State
-from runner.client.connection import BadAddress, Unreachable
+from runner.client.connection import Unreachable, WrongUsage
 from runner.client.hud import Hud
 from tests.support import servers
 from tests.support.claims import attach, in_thread
@@ -73,7 +73,7 @@ def test_address_and_key_come_from_the_environment(
     live_hud: servers.Hud, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HUD_URL", raising=False)
-    with pytest.raises(BadAddress):
+    with pytest.raises(WrongUsage):
         Hud()
     monkeypatch.setenv("HUD_URL", live_hud.url + "/")
     monkeypatch.setenv("HUD_KEY", key)
