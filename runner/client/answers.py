@@ -145,7 +145,7 @@ class Questions:
         if regression:
             one = hud.get(f"regressions/{regression}")
             columns = "at who event before after note run"
-            rows = [[event[name] for name in columns.split()] for event in one["history"]]
+            rows = [tuple(event[name] for name in columns.split()) for event in one["history"]]
             text = f"Regression {regression}: {self._told(one)}"
             return Answer(text, columns, rows, hud.link(f"experiments/{one['experiment']}/"), offset=offset)
         found = hud.get("regressions", stream=stream, state=state, arch=arch, suite=suite)["items"]

@@ -180,7 +180,7 @@ def questions(  # noqa: C901 - a list of small scripts
     return {
         "newest run": (text(r"Newest run (\d+)", "overview"), str(newest.pk)),
         "its commit": (lambda agent: _of(agent, "runs", "commit"), [run.commit[:12] for run in runs[::-1]]),
-        "its host": (lambda agent: _of(agent, "runs", "host", kind="upload"), ["b200-a"] * len(runs)),
+        "its host": (lambda agent: _of(agent, "runs", "host", since="2020-01-01"), ["b200-a"] * len(runs)),
         "how many runs": (text(r"^(\d+) runs", "runs", stream="nightly"), str(len(runs))),
         "slower in huggingface": (regressed("case", "huggingface"), {"model_03", "model_11"}),
         "since when": (regressed("since", "huggingface"), {_day(runs[-2])}),
