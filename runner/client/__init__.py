@@ -9,6 +9,7 @@ import atexit
 import io
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def log(
     """Log a result; several values are samples. `direction` is `up` or `down`, what is better; `parameters`
     tell cases apart. All are sent by `flush`, or when the program ends."""
     values = value if isinstance(value, list) else [value]
-    about = {"device": device, "arch": arch or device, "knobs": parameters}
+    own_arch = platform.machine() if device == "cpu" else ""
+    about = {"device": device, "arch": arch or own_arch, "knobs": parameters}
     meaning = {name: text for name, text in (("unit", unit), ("direction", direction)) if text}
     if not _PENDING:
         atexit.register(_flush_at_exit)
@@ -56,7 +58,9 @@ def log(
 
 
 def flush(hud: Hud | None = None, **parameters: str) -> dict[str, Any]:
-    """Send what was logged as one upload; return its receipt."""
+    """Send what was logged as one upload; return its receipt, {} where nothing was."""
+    if not _PENDING:
+        return {}
     atexit.unregister(_flush_at_exit)
     lines = [json.dumps(record) for record in _PENDING]
     receipt = upload("\n".join(lines).encode(), "logged.jsonl", hud=hud, format="v3", **parameters)

@@ -42,6 +42,7 @@ def add_commands(commands: Any) -> None:
         about = (question.__doc__ or "").split(". ")[0]
         parser = _command(questions, question.__name__, partial(_query, question), about)
         parser.add_argument("--format", choices=("table", "json"), default="table")
+        parser.add_argument("--offset", type=int, default=0, help="the first row")
         for name, parameter in list(inspect.signature(question, eval_str=True).parameters.items())[1:]:
             is_required = parameter.default is parameter.empty
             default = None if is_required else parameter.default
@@ -87,7 +88,8 @@ def _gate(hud: Hud, options: argparse.Namespace) -> int:
 def _query(question: Callable[..., Answer], hud: Hud, options: argparse.Namespace) -> int:
     names = list(inspect.signature(question).parameters)[1:]
     answer = question(Questions(hud), **{name: getattr(options, name) for name in names})
-    print(answer.to_table() if options.format == "table" else json.dumps(answer.to_json()))
+    is_json = options.format == "json"
+    print(json.dumps(answer.to_json(options.offset)) if is_json else answer.to_table(options.offset))
     return 0
 
 

@@ -65,18 +65,10 @@ class Verdict:
         return STATUS[self.answer]
 
     def to_json(self) -> dict[str, Any]:
-        cases = [case.to_json() for case in self.cases]
-        return {
-            "answer": self.answer,
-            "status": self.status,
-            "base": self.base,
-            "head": self.head,
-            "counts": {**self.counts, **{answer: len(self.of(answer)) for answer in STATUS}},
-            "link": self.link,
-            "notes": self.notes,
-            "kernels": self.kernels,
-            "cases": cases,
-        }
+        names = ("answer", "status", "base", "head", "link", "notes", "kernels")
+        counts = {**self.counts, **{answer: len(self.of(answer)) for answer in STATUS}}
+        about = {name: getattr(self, name) for name in names}
+        return {**about, "counts": counts, "cases": [case.to_json() for case in self.cases]}
 
     def of(self, answer: str) -> list[Case]:
         return [case for case in self.cases if case.answer == answer]
@@ -88,7 +80,8 @@ class Verdict:
         for side, words in (("only_base", "on the baseline only"), ("only_head", "on the candidate only")):
             counts += [f"{self.counts[side]} {words}"] if self.counts.get(side) else []
         about = ", ".join(counts) + (f" · {link('comparison', self.link)}" if self.link else "")
-        title = f"### {_ICONS[self.answer]} {self.answer.capitalize()}: {safe(self.base)} → {safe(self.head)}"
+        refs = f"{safe(self.base)} → {safe(self.head)}"
+        title = f"### {_ICONS[self.answer]} {self.answer.capitalize()}: {refs}"
         worst = [*self.of(REGRESSED), *self.of(CANNOT_TELL)]
         worst += [case for case in self.of(PASS) if case.run]
         lines = [title, "", about, *(f"\n{safe(note)}" for note in self.notes)]
@@ -103,23 +96,14 @@ class Verdict:
     def _row(self, case: Case) -> list[str]:
         item = case.item
         address = self.hud.link(f"experiments/{case.experiment}/", metric=item["metric"])
-        ends = [item[f"{side}_status"] if item[side] is None else number(item[side]) for side in _SIDES]
-        unit = item["unit"] or ""
+        base, head = (
+            item[f"{side}_status"] if item[side] is None else number(item[side]) for side in ("base", "head")
+        )
         pairs = link(f"run {case.run}", self.hud.link(f"runs/{case.run}/")) if case.run else ""
         factor = "" if item.get("factor") is None else f"{item['factor']:.1f}"
         answer = " · ".join(filter(None, [f"**{case.answer}**", safe(case.why), pairs]))
-        return [
-            link(title_of(item), address),
-            safe(item["metric"]),
-            safe(ends[0]),
-            safe(f"{ends[1]} {unit}".strip()),
-            percent(item["change"]),
-            factor,
-            answer,
-        ]
-
-
-_SIDES = ("base", "head")
+        values = [safe(base), safe(f"{head} {item['unit']}"), percent(item["change"])]
+        return [link(title_of(item), address), safe(item["metric"]), *values, factor, answer]
 
 
 def gate_refs(

@@ -27,13 +27,17 @@ def server(hud: Hud) -> MCPServer:
 
 
 def _tool(question: Callable[..., Answer]) -> Callable[..., str]:
+    """Return a question as a tool, which also takes the first row to show."""
+
     @functools.wraps(question)
-    def tool(**arguments: Any) -> str:
+    def tool(*, offset: int = 0, **arguments: Any) -> str:
         try:
-            answer = question(**arguments).to_json()
+            answer = question(**arguments).to_json(offset)
         except Exception as error:
             raise RuntimeError(str(error)[:_MOST_ERROR]) from error
         return json.dumps(answer, ensure_ascii=False)
 
-    tool.__signature__ = inspect.signature(question, eval_str=True)  # type: ignore[attr-defined]
+    asked = inspect.signature(question, eval_str=True)
+    offset = inspect.Parameter("offset", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=int)
+    tool.__signature__ = asked.replace(parameters=[*asked.parameters.values(), offset])  # type: ignore[attr-defined]
     return tool

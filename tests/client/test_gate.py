@@ -20,7 +20,7 @@ from runner.schema.draws import pinned_repeat
 from tests.bench import nights
 from tests.support import servers
 from tests.support.claims import end, in_thread
-from tests.support.factories import create_accelerator, create_measurement
+from tests.support.factories import create_accelerator, create_experiment, create_measurement
 from tests.support.waiting import wait_for
 
 BACKEND = "inductor_cudagraphs"
@@ -77,8 +77,11 @@ class Worker:
             if task is None:
                 continue
             number += 1
-            experiment = task.run.request.experiment
-            assert experiment
+            experiment = task.run.request.experiment or create_experiment(
+                **{name: task.spec[name] for name in ("suite", "case", "mode", "dtype", "backend", "device")},
+                arch="b200",
+                knobs={},
+            )
             for side, value in enumerate((10.0, 10.0 * self._factor)):
                 for draw in (2 * task.repeat, 2 * task.repeat + 1):
                     create_measurement(
@@ -169,6 +172,16 @@ def test_pairs_decide_where_a_host_has_both_builds(
     assert all(verdict in case["why"] for case in measured.values())
     asked = Run.objects.get(pk=measured["T5Small"]["run"])
     assert (asked.interpreter, asked.base_interpreter, asked.request.run_class) == ("new", "old", "ci")
+
+
+@pytest.mark.parametrize(("worker", "status"), [(1.0, 0), (1.1, 1)], indirect=["worker"])
+def test_two_interpreters_of_a_host_are_measured(worker: Worker, command: list[str], status: int) -> None:
+    sides = ["--base", "environment:old", "--head", "environment:new", "--dtype", "bfloat16"]
+    words = [*command, *sides, "--suite", "huggingface", "--case", "T5Small", "--mode", "inference"]
+    assert main([*words, "--budget", "5"]) == status
+    assert Run.objects.filter(base_interpreter="old", interpreter="new").count() == 1
+    assert main(words) == 3  # without a budget nothing is measured
+    assert Run.objects.filter(base_interpreter="old").count() == 1
 
 
 def test_runs_that_do_not_end_in_time_are_cancelled_and_the_stored_answer_stays(

@@ -171,7 +171,7 @@ def questions(  # noqa: C901 - a list of small scripts
     )
     quiet = series("model_00", "huggingface", CUDAGRAPHS, "device_speedup")
     slowest = newest_value("backend", "torchbench", "model_01", "cold_compile_s", AOT)
-    commits = {(runs[-3].commit[:10], runs[-2].commit[:10])}
+    commits = {(runs[-3].commit[:12], runs[-2].commit[:12])}
 
     async def range_of(agent: Agent) -> set[tuple[str, str]]:
         rows = await agent.rows("regressions", suite="huggingface", case="model_03")
