@@ -51,10 +51,12 @@ class Hud(Connection):
         super().__init__(address, key or os.environ.get("HUD_KEY", ""), timeout_s=_TIMEOUT_S)
         self.patience_s = PATIENCE_S if patience_s is None else patience_s
 
-    def ask(self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Call an operation of the API. Raise HudError."""
+    def ask(
+        self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, *, key: str = ""
+    ) -> dict[str, Any]:
+        """Call an operation of the API; with the same `key` it happens once. Raise HudError."""
         # one key for all tries, so that a run whose answer was lost is not started twice
-        headers = {"Idempotency-Key": str(uuid.uuid4())} if isinstance(body, Mapping) else {}
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())} if isinstance(body, Mapping) else {}
         address = f"/api/v1/{path}"
         return with_retries(
             lambda: self.call(method, address, body, headers=headers), patience_s=self.patience_s
@@ -89,8 +91,13 @@ class Hud(Connection):
         return imported
 
     def start(self, body: Mapping[str, Any]) -> int:
-        """Start a run; return its number."""
-        return int(self.ask("POST", "runs", body)["id"])
+        """Start a run; return its number. Interrupted meanwhile, the run is cancelled."""
+        key = str(uuid.uuid4())
+        try:
+            return int(self.ask("POST", "runs", body, key=key)["id"])
+        except KeyboardInterrupt:  # it may have arrived
+            self.cancel(int(self.ask("POST", "runs", body, key=key)["id"]))
+            raise
 
     def cancel(self, run: int) -> None:
         self.ask("POST", f"runs/{run}/cancel")
