@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,18 +115,25 @@ def gate_refs(
     for refs that do not fit."""
     until = time.monotonic() + 60 * budget_min
     named = [ref.startswith(_ENVIRONMENT) for ref in (base, head)]
-    if all(named):
-        if not filters.get("suite"):
-            raise WrongUsage("two environments are compared by the cases of a suite: say --suite")
+    wanted: list[tuple[dict[str, Any], Case | None]] = []
+    if all(named) and filters.get("suite"):
         verdict = Verdict(hud, base, head, [])
-        _measure_environments(verdict, until, list(cases), filters)
+        body = {"suite": filters["suite"], "cases": list(cases), "arch": filters.get("arch", "")}
+        body.update({f"{name}s": [filters[name]] for name in ("mode", "dtype") if filters.get(name)})
+        builds = (base[len(_ENVIRONMENT) :], head[len(_ENVIRONMENT) :])
+        wanted.append(({**body, "base_environment": builds[0], "environment": builds[1]}, None))
     elif any(named):
-        raise WrongUsage("an environment is compared with another environment")
+        raise WrongUsage("an environment is compared with another one, by the cases of a --suite")
     else:
         verdict = _stored(hud, side_of(base), side_of(head), filters)
-        if budget_min > 0:
-            wanted = [*verdict.of(REGRESSED), *verdict.of(CANNOT_TELL)]
-            _measure(verdict, until, [case for case in wanted if case.item["verdict"] != "failed"])
+        wanted += [
+            ({"experiment": case.experiment, **case.item["pairs"]}, case)
+            for case in (*verdict.of(REGRESSED), *verdict.of(CANNOT_TELL))
+            if budget_min > 0 and case.item["verdict"] != "failed" and case.item.get("pairs")
+        ]
+    if len(wanted) > _MOST_RUNS:
+        verdict.notes.append(f"pairs of the worst {_MOST_RUNS} of {len(wanted)} cases")
+    _measure(verdict, until, wanted[:_MOST_RUNS])
     verdict.kernels += _kernels(verdict)
     return verdict
 
@@ -164,72 +171,46 @@ def _stored(hud: Hud, base: str, head: str, filters: Mapping[str, str]) -> Verdi
     return verdict
 
 
-def _measure(verdict: Verdict, until: float, cases: list[Case]) -> None:
-    """Compare the builds of these cases in pairs, where a host has both."""
-    able = [case for case in cases if case.item.get("pairs")]
-    wanted = [({"experiment": case.experiment, **case.item["pairs"]}, case) for case in able]
-    if len(wanted) > _MOST_RUNS:
-        verdict.notes.append(f"pairs of the worst {_MOST_RUNS} of {len(wanted)} cases")
-    with _cancelling(verdict.hud) as running:
-        for body, case in wanted[:_MOST_RUNS]:
-            run, case.why = _start(verdict.hud, body, until, case.why)
+def _measure(verdict: Verdict, until: float, wanted: Iterable[tuple[dict[str, Any], Case | None]]) -> None:
+    """Start runs, each for a case or for all that it measures, and take their answers; cancel those that are
+    still running where the time is over, or after Ctrl-C."""
+    hud, running = verdict.hud, {}
+    try:
+        for body, case in wanted:
+            run, why = _start(hud, body, until)
             if run:
                 running[run] = case
-        for run, case in list(running.items()):
-            result = verdict.hud.result(run, until)
-            if _has_ended(running, run, result):
-                _decide(verdict.hud, result, case, run)
+                verdict.link = verdict.link or hud.link(f"runs/{run}/")
+            elif case:
+                case.why = why
             else:
-                case.run, case.why = run, "the budget ended before its pairs"
-
-
-def _measure_environments(
-    verdict: Verdict, until: float, cases: list[str], filters: Mapping[str, str]
-) -> None:
-    names = {"base_environment": verdict.base, "environment": verdict.head}
-    body: dict[str, Any] = {name: ref[len(_ENVIRONMENT) :] for name, ref in names.items()}
-    body.update({"suite": filters["suite"], "cases": cases, "arch": filters.get("arch", "")})
-    body.update({f"{name}s": [filters[name]] for name in ("mode", "dtype") if filters.get(name)})
-    hud = verdict.hud
-    with _cancelling(hud) as running:
-        run, why = _start(hud, body, until, "")
-        verdict.notes += [why] if why else []
-        if not run:
-            return
-        running[run] = None
-        verdict.link = hud.link(f"runs/{run}/")
-        result = hud.result(run, until)
-        if not _has_ended(running, run, result):
-            verdict.notes.append(f"the budget ended before run {run}")
-        for line in result["verdicts"]:
-            item = next(item for item in _lines(hud, run) if _is_of(item, line))
-            case = Case({**item, "head": item["new"], "head_status": item["new_status"]}, CANNOT_TELL)
-            verdict.cases.append(case)
-            if run not in running:
-                _decide(hud, result, case, run)
-    verdict.counts = {"matched": len(verdict.cases)}
-
-
-@contextlib.contextmanager
-def _cancelling(hud: Hud) -> Iterator[dict[int, Any]]:
-    """Yield a table of running runs; cancel those that are still in it, also after Ctrl-C."""
-    running: dict[int, Any] = {}
-    try:
-        yield running
+                verdict.notes.append(why)
+        for run, case in list(running.items()):
+            result = hud.result(run, until)
+            if result["state"] in {"queued", "running"}:
+                verdict.notes.append(f"the budget ended before run {run}")
+                continue
+            del running[run]
+            lines = hud.page(f"runs/{run}")["pairs"]
+            chosen = {(found["experiment"], found["metric"]) for found in result["verdicts"]}
+            headlines = [line for line in lines if (line["experiment"], line["metric"]) in chosen]
+            measured = [case] if case else [Case(_item(line), CANNOT_TELL) for line in headlines]
+            verdict.cases += [] if case else measured
+            for one in measured:
+                one.run = run
+                _decide(one, lines, headlines)
     finally:
         for run in running:
             with contextlib.suppress(HudError):
                 hud.cancel(run)
 
 
-def _has_ended(running: dict[int, Any], run: int, result: Mapping[str, Any]) -> bool:
-    if result["state"] in {"queued", "running"}:
-        return False
-    del running[run]
-    return True
+def _item(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a metric of an A/B run as an item of a comparison."""
+    return {**line, "head": line["new"], "head_status": line["new_status"]}
 
 
-def _start(hud: Hud, body: Mapping[str, Any], until: float, why: str) -> tuple[int, str]:
+def _start(hud: Hud, body: Mapping[str, Any], until: float) -> tuple[int, str]:
     """Start pairs if the plan says that they end in time; return the run, or 0 and why not."""
     needed_s = 0.0
     for draws in _DRAWS:
@@ -238,32 +219,24 @@ def _start(hud: Hud, body: Mapping[str, Any], until: float, why: str) -> tuple[i
             plan = hud.ask("POST", "runs?dry_run=1", asked)
             needed_s = (plan["starts_in_s"] or 0.0) + (plan["seconds"] or 0.0)
             if time.monotonic() + needed_s < until:
-                return hud.start(asked), why
+                return hud.start(asked), ""
         except Refused as error:
             needs = "a key with the scope run; " if isinstance(error, KeyRefused) else ""
             return 0, f"no pairs: {needs}{error.detail[:_MOST_WHY]}"
     return 0, f"its pairs need about {needed_s / 60:.0f} min, more than is left of the budget"
 
 
-def _lines(hud: Hud, run: int) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = hud.page(f"runs/{run}")["pairs"]
-    return lines
-
-
-def _is_of(line: Mapping[str, Any], headline: Mapping[str, Any]) -> bool:
-    return (line["experiment"], line["metric"]) == (headline["experiment"], headline["metric"])
-
-
-def _decide(hud: Hud, result: Mapping[str, Any], case: Case, run: int) -> None:
+def _decide(case: Case, lines: Iterable[Mapping[str, Any]], headlines: Iterable[Mapping[str, Any]]) -> None:
     """Take the answer of pairs: that of the case's metric, or where that is of running, of the surest clock.
     Where they cannot tell either, the stored answer stays."""
-    case.run = run
-    own = [line for line in _lines(hud, run) if line["experiment"] == case.experiment]
+    own, surest = (
+        [line for line in of if line["experiment"] == case.experiment] for of in (lines, headlines)
+    )
     line = next((line for line in own if line["metric"] == case.item["metric"]), None)
     if line is None or (line["is_of_running"] and line["verdict"] not in {"confirmed", "dismissed"}):
-        line = next((line for line in own if any(_is_of(line, head) for head in result["verdicts"])), line)
+        line = surest[0] if surest else line
     if line is None:
-        case.why = f"run {result['state']} without pairs"
+        case.why = "its pairs have no result"
         return
     draws = f"{line['draws'] or line['pairs']} {'draws' if line['draws'] else 'pairs'}"
     interval = f", {percent(line['low'])} to {percent(line['high'])}" if line["low"] is not None else ""

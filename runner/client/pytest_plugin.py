@@ -37,7 +37,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     results = [benchmark.as_dict(include_data=True) for benchmark in benchmarks if benchmark]
     now = datetime.datetime.now(tz=datetime.timezone.utc)
     about = {"machine_info": {"node": platform.node()}, "datetime": now.isoformat()}
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     try:
         hud = Hud(url)
         receipts = [flush(hud)]
@@ -47,5 +47,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         lines = [f"hud: stored {receipt['stored']} results" for receipt in receipts if receipt]
     except (HudError, WrongUsage) as error:  # results that are not sent fail no test
         lines = [f"hud: not sent: {error}"]
-    for line in lines:
+    for line in lines if reporter else ():  # a worker of xdist has none
         reporter.write_line(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~_]")
@@ -39,7 +39,7 @@ def table(heads: str, rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(name.rstrip(':') for name in names)} |", f"|{rule}|", *lines]
 
 
-def title_of(item: dict[str, Any]) -> str:
+def title_of(item: Mapping[str, Any]) -> str:
     """Return the name of an item's experiment: case with its parameters, backend, dtype, mode, arch."""
     knobs = ", ".join(f"{name}={value}" for name, value in sorted((item.get("knobs") or {}).items()))
     case = f"{item['suite']} {item['case']}" + (f"[{knobs}]" if knobs else "")
