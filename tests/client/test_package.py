@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -117,3 +118,15 @@ def test_measurements_are_a_frame_with_units(
     run_id = f"run:{Run.objects.get().pk}"
     assert compiler_hud.compare(run_id, run_id, hud=hud, metric="own_latency")["counts"]["matched"] == 2
     assert compiler_hud.gate(run_id, run_id, hud=hud, metric="own_latency").status == 0
+
+
+def test_the_notebook_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    cells = json.loads((servers.ROOT / "docs" / "client.ipynb").read_text())["cells"]
+    program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    asserts = """
+assert all(abs(change - 0.2) < 0.01 for change in changes.values()) and len(changes) == 2
+assert units == {"latency": "ms"}
+"""
+    without_ci = {name: value for name, value in environment.items() if name not in CI_JOB}
+    ended = run(["-c", f"{program}\n{asserts}"], without_ci, tmp_path)
+    assert ended.returncode == 0, ended.stderr
