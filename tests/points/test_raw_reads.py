@@ -54,7 +54,7 @@ ALLOWED = {
     r"/(runs|uploads)/\d+/delete": "",  # what would go
 }
 FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)")  # lead to the API
-STATUSES = {"/readyz": {200, 503}, "/login/": {302}, "/login/sso/": {404}, "/login/sso/callback/": {404}}
+STATUSES = {"/statusz": {200, 503}, "/login/": {302}, "/login/sso/": {404}, "/login/sso/callback/": {404}}
 
 
 class RawReads(list[str]):
