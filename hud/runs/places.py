@@ -50,13 +50,16 @@ class Builds:
             return once
         if base and base == head:
             return replace(once, hindrance="both have the same torch")
-        both = {base, head}
         for accelerator, names in self._interpreters:
-            if both <= names.keys() and _fits(accelerator, experiment) and _offers(accelerator, experiment):
-                builds = {"environment": names[head], "base_environment": names[base]}
+            if (
+                names.keys() >= {base, head}
+                and _fits(accelerator, experiment)
+                and _offers(accelerator, experiment)
+            ):
+                both = {"environment": names[head], "base_environment": names[base]}
                 place = f"{accelerator.host_id}:{accelerator.device}:{accelerator.arch}"
-                query = urlencode({"metric": metric, "place": place, **builds})
-                return Rerun(query, in_pairs=True, pairs={"host": accelerator.host.name, **builds})
+                query = urlencode({"metric": metric, "place": place, **both})
+                return Rerun(query, in_pairs=True, pairs={"host": accelerator.host.name, **both})
         return replace(once, hindrance="no host has both versions of torch")
 
     def of_regressions(self, regressions: Collection[Regression]) -> dict[int, Rerun]:
