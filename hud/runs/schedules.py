@@ -60,9 +60,9 @@ def read() -> list[ScheduleLine]:
     requests_of_it = Prefetch("requests", RunRequest.objects.select_related("run"))
     newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
     newest = newest.prefetch_related(requests_of_it)
-    found = Schedule.objects.select_related("stream").order_by("name")
+    schedules = Schedule.objects.select_related("stream").order_by("name")
     lines = []
-    for schedule in found.prefetch_related(Prefetch("triggers", newest, to_attr="latest")):
+    for schedule in schedules.prefetch_related(Prefetch("triggers", newest, to_attr="latest")):
         try:
             due = next_due(schedule, timezone.now()) if schedule.enabled else None
         except ValueError:  # written by other means than the form; tick switches it off
