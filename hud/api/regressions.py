@@ -10,7 +10,8 @@ from ninja import Query, Router, Status
 from ninja.schema import Schema
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from hud.api.auth import who
+from hud.accounts.limits import UPLOADS
+from hud.api.auth import caller_key, who
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, Items, StrictBody, of_table
 from hud.judging.bisect import work
@@ -178,6 +179,7 @@ class CommitsOut(Schema):
 def post_commits(request: HttpRequest, given: CommitsIn) -> dict[str, int]:
     """Store commits of a main line with the files that they touch, so that regressions name those of their
     range. One that is known stays as it is."""
+    UPLOADS.check(caller_key(request).pk)
     rows = {one.sha: mirrors.commit_of(repo=given.repo, **one.model_dump()) for one in given.commits}
     stored = mirrors.store(rows.values())
     return {"stored": stored, "duplicates": len(given.commits) - stored}

@@ -225,3 +225,32 @@ def test_commits_are_pushed_once_by_a_key_that_may_upload(client: Client) -> Non
     assert page.text.count("A &lt;b&gt;title&lt;/b&gt;") == 2
     Commit.objects.all().delete()
     assert "/runs/?commit=" in client.get("/regressions/", {"open": regression.pk}).text
+
+
+def test_tick_reads_the_mirrors(tmp_path: Path, settings: Any) -> None:
+    shas = create_mirror(tmp_path / "m", [("one", ["a.py"]), ("two", ["b.py"])])
+    settings.HUD_REPO_MIRRORS = {REPO: str(tmp_path / "m")}
+    moved(shas, "cold_compile_s", None, {})
+    call_command("tick", once=True)
+    assert Commit.objects.get().title == "two"
+
+
+def test_the_page_shows_chart_kernels_environment_and_members(client: Client) -> None:
+    regression = moved(["1" * 40, "2" * 40], "gpu_busy_ms", lambda: slower("hardtanh_7"), {"triton": "3.6.0"})
+    beside = create_measurement(
+        regression.series.experiment, metric="speedup", value=1.0, run=regression.first_run
+    )
+    other = create_regression(beside, change=-0.1)
+    page = client.get("/regressions/", {"open": regression.pk})
+    detail = page.context["page"].detail
+    assert [row.metric.name for row in detail.charts.rows] == ["gpu_busy_ms", "speedup"]
+    assert page.text.count('class="dots moved"') == 2
+    (first, *_more) = detail.kernels.rows
+    assert (first[0].name.endswith("hardtanh_7"), first[1].cause) == (True, "code")
+    assert "hardtanh_7" in page.text
+    data = client.get("/regressions.json", {"open": regression.pk}).json()["detail"]
+    assert {"name": "triton", "base": "3.5.1", "head": "3.6.0"} in data["environment"]
+    assert set(data["members"]) == {regression.pk, other.pk}
+    assert data["commits"] == []
+    alone = client.get("/regressions/", {"open": other.pk, "tab": "accepted"})
+    assert alone.status_code == 200, "a regression that is not in the list"
