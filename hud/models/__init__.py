@@ -29,15 +29,15 @@ from hud.models.regressions import (
     Bisect,
     BisectStep,
     Cause,
+    Channel,
     Delivery,
+    Follow,
     Notice,
     OverdueSuite,
     Regression,
     RegressionEvent,
     RunEnd,
     SeriesState,
-    Webhook,
-    WebhookFormat,
 )
 from hud.models.runs import (
     ACTIVE,

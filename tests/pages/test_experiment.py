@@ -413,6 +413,22 @@ def test_the_command_that_reproduces_it(client: Client) -> None:
     assert 'name="place"' not in text
 
 
+def test_operations_of_a_profile_are_a_table_the_slowest_first(client: Client) -> None:
+    experiment = create_experiment(suite="xla", case="llama", backend="openxla")
+    assert 'id="operators"' not in text_of(client, experiment)
+    for operation, time_s in (("aten::nonzero", 0.001), ("aten::_local_scalar_dense", 0.2)):
+        for metric, value in (("self_cpu_time_s", time_s), ("num_of_calls", 3.0)):
+            create_measurement(experiment, metric=f"xla_unlowered_ops.{operation}.{metric}", value=value)
+    create_measurement(experiment, metric="per_iter_time", value=0.5)
+    text = text_of(client, experiment)
+    table = text[text.index('id="operators"') : text.index('id="metrics"')]
+    assert re.findall(r"aten::\w+", table) == ["aten::_local_scalar_dense", "aten::nonzero"]
+    assert "Unlowered" in table
+    metrics = text[text.index('id="metrics"') :]
+    assert "per_iter_time" in metrics
+    assert "aten::" not in metrics, "each number stands once"
+
+
 def test_an_experiment_without_measurements_says_so(client: Client) -> None:
     assert 'id="history"' not in text_of(client, create_experiment())
 

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("hud", "0035_undecided_regressions")]
+    dependencies = [("hud", "0037_follows")]
     operations = [
         migrations.CreateModel(
             "Commit",
