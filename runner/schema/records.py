@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from runner.schema.protocol import version
+
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
 
 # Outcome of a case inside a run, in the order in which a page lists them.
@@ -207,7 +209,7 @@ class Environment:
             "cpu_info": self.cpu,
             "cpu_count": self.cpu_count,
             "gpu_info": self.gpu,
-            "extra_info": {key: value for key, value in facts.items() if value},
+            "extra_info": {key: value for key, value in facts.items() if value} | {"runner": version()},
         }
         known = {name: entry for name, entry in versions.items() if entry["version"]}
         return {"runners": [runner], "dependencies": known}

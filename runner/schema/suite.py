@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -201,6 +202,26 @@ class Suite:
     @cached_property
     def offered(self) -> dict[str, Option]:
         return {option.name: option for option in self.options}
+
+    @cached_property
+    def packages_by_cell(self) -> dict[str, str]:
+        """Return each package besides torch that a cell needs, with the backends, types or number of cases
+        that need it; '' where all do."""
+        needs: dict[str, list[TaskSpec]] = {}
+        dtypes = list(dict.fromkeys(dtype for case in self.cases for dtype in case.dtypes))
+        for case, backend, dtype in itertools.product(self.cases, self.backends, dtypes):
+            task = TaskSpec(self.name, case.name, self.modes[0], dtype, backend, self.devices[-1])
+            for package in self.packages_of(task) if dtype in case.dtypes else ():
+                needs.setdefault(package, []).append(task)
+        found = {}
+        for package, tasks in needs.items():
+            cases = len({task.case for task in tasks})
+            found[package] = f"{cases} of {len(self.cases)} cases" if cases < len(self.cases) else ""
+            for axis, offered in (("dtype", dtypes), ("backend", self.backends)):
+                needing = {getattr(task, axis) for task in tasks}
+                if len(needing) < len(offered):
+                    found[package] = ", ".join(name for name in offered if name in needing)
+        return found
 
     @property
     def module(self) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.compilations import INDUCTOR_VARIABLE
+from runner.schema.protocol import version as runner_version
 from runner.schema.records import Environment
 from runner.system.task_files import read_object, write_json
 
@@ -123,6 +124,7 @@ def facts() -> dict[str, Any]:
     limit_names = ("uuid", "max_sm_mhz", "max_memory_mhz", "power_limit_w")
     return {
         "name": platform.node(),
+        "runner": runner_version(),
         "cpu": cpu_name(),
         "cpu_count": usable_cpus(),
         "memory_bytes": memory_bytes(),

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from hud.hosts.registration import state_of, unavailable_suites
+from hud.hosts.registration import is_spoken, state_of, unavailable_suites
 from hud.models import Accelerator, Host, Task
 from hud.points.facts import fact_name
 from hud.runs.matching import FITTING_RUNS
@@ -17,22 +17,24 @@ from hud.sql import fetch_tuples
 from hud.tables.formatting import bytes_text, plain
 from hud.tables.table import DataTable, under
 from runner.schema.compilations import blind_text
+from runner.schema.protocol import PROTOCOL, version
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
 _LINES = {name: fact_name(name) for name in ("cpu", "cpu_count", "memory_bytes", "os", "compiler", "python")}
-_LINES |= {"memory_bytes": "memory", "python": "agent Python"}
+_LINES |= {"memory_bytes": "memory", "python": "agent Python", "runner": "runner"}
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
 COLUMNS = DataTable(  # of an accelerator
     f"""host=accelerator.host.name state
     {under("accelerator.host", "labels note last_beat refused_results refused_reason")}
     accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
-    accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites lacking""",
+    runner accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites lacking""",
     state=lambda line: state_of(line.accelerator.host, timezone.now()),
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
     lacking=lambda line: unavailable_suites(line.accelerator.host.facts),
+    runner=lambda line: line.accelerator.host.facts.get("runner", ""),
 )
 
 
@@ -64,6 +66,18 @@ class HostLine:
     def skewed(self) -> bool:
         """Return whether the clock is far enough off to confuse a reader of its times."""
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
+
+    @property
+    def runner_note(self) -> str:
+        """Return why its runner is to be updated, or ''."""
+        facts = self.host.facts
+        if not facts or self.state == "detached":
+            return ""
+        if not is_spoken(facts.get("protocol", PROTOCOL)):
+            age = "old" if facts["protocol"] < PROTOCOL else "new"
+            return f"Its runner is too {age} for this dashboard, and gets no tasks."
+        other = facts.get("runner") or "of an earlier release"
+        return "" if other == version() else f"Its runner ({other}) is not the dashboard's, {version()}."
 
     @property
     def details(self) -> dict[str, Any]:
