@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from typing_extensions import TypeVar
 
 from hud.models import Experiment
-from hud.tables.html import NOTHING, attributes, element, link, text
+from hud.tables.html import NOTHING, attributes, element, icon_html, join, link, text
 
 Row = TypeVar("Row", default=Any)
 Page = TypeVar("Page", default=Any)  # what the cells need besides their row
@@ -78,10 +78,11 @@ class Order:
 
     def link(self, name: str, content: str) -> tuple[SafeString, str]:
         """Return a head that sorts, first upwards, then downwards, then as it was, and its `aria-sort`."""
-        orders = {name: (f"-{name}", "ascending", " ↑"), f"-{name}": ("", "descending", " ↓")}
+        orders = {name: (f"-{name}", "ascending", "up"), f"-{name}": ("", "descending", "down")}
         following, direction, arrow = orders.get(self.current, (name, "", ""))
+        shown = join(SafeString(content), icon_html(arrow)) if arrow else SafeString(content)
         query = urlencode({"sort": following}) + self.others if following else self.others[1:]
-        return link(f"?{query}{self.anchor}", SafeString(content + arrow)), direction
+        return link(f"?{query}{self.anchor}", shown), direction
 
 
 class DataTable(Generic[Row, Page]):

@@ -176,7 +176,7 @@ class KernelTable:
             tone = "quiet"
             if abs(change_us) >= _WORTH_SAYING * (found.base.busy_us or 0.0) and self.timed and changes:
                 tone = "active" if "choice" in causes else "worse" if change_us > 0 else "better"
-            shown = "▲" if (icon, tone) == ("▼", "better") else icon
+            shown = "better" if (icon, tone) == ("worse", "better") else icon
             quiet = found.share(sum(one.change_us for one in changes if one.cause == "unchanged")) or 0.0
             kernels = len({one.slot for one in changes})
             much = quiet if abs(quiet) > _MUCH else None

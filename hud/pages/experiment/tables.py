@@ -178,8 +178,8 @@ def changed_bars(table: KernelTable) -> SafeString:
         return SafeString("")
     steps, running = [("whole", 0.0, base_us)], base_us
     for one in table.sums:
-        tone = "draw" if one.icon == "⇅" else "slower" if one.change_us > 0 else "faster"
-        steps.append(("same" if one.icon == "=" else tone, running, running + one.change_us))
+        tone = "draw" if one.icon == "draw" else "slower" if one.change_us > 0 else "faster"
+        steps.append(("same" if one.icon == "same" else tone, running, running + one.change_us))
         running += one.change_us
     steps.append(("whole", 0.0, head_us))
     ends = [end for _tone, _start, end in steps]

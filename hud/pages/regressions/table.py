@@ -8,7 +8,7 @@ from hud.pages import streams
 from hud.pages.regressions.query import RegressionsPage
 from hud.pages.tags import move_line
 from hud.tables.formatting import run_link, signed_percent
-from hud.tables.html import NOTHING, dim, element, join, link, span, text
+from hud.tables.html import NOTHING, dim, element, icon_html, join, link, span, text
 from hud.tables.table import Column, DataTable
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
@@ -16,10 +16,10 @@ _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
 
 def change_html(one: Regression) -> SafeString:
     """Return the change of a regression, or that it failed."""
-    icon = "↗" if one.kind == "drift" else "▼"
-    return span(
-        "✗ failed" if one.kind == "failure" else f"{icon} {signed_percent(one.change)}", "change worse"
-    )
+    if one.kind == "failure":
+        return span(join(icon_html("cross"), "failed"), "change worse")
+    icon = icon_html("drift" if one.kind == "drift" else "worse")
+    return span(join(icon, signed_percent(one.change)), "change worse")
 
 
 def _box(ids: object, name: str) -> SafeString:
