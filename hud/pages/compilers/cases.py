@@ -300,8 +300,8 @@ def _row(case: Case, query: str, reach: float) -> str:
         f"{escape(case.experiment.title)}</a></th><td>{words}{expected}</td>"
         f'<td class="num">{before}<b{_PALE if case.undecided else ""}>{fixed(case.head, 3)}</b>{sign}</td>'
         f'<td class="num{_TONES.get(verdict, "")}">{signed_percent(change)} {interval}</td>'
-        f'<td class="fpc">{drawn}</td><td class="num">{factor}</td>'
-        f'<td class="num">{compiled}</td><td>{_grid_html(case)}</td></tr>'
+        f'<td class="fpc">{drawn}</td><td class="num" data-label="× noise">{factor}</td>'
+        f'<td class="num" data-label="cold compile">{compiled}</td><td>{_grid_html(case)}</td></tr>'
     )
 
 

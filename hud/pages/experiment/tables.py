@@ -18,7 +18,7 @@ from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
 from hud.pages.tags import cell_html, commit, targets_html, value_html, verdict_badge
 from hud.runs.branches import other_branch
 from hud.tables.formatting import address, ago, moment, run_link
-from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
+from hud.tables.html import NOTHING, badge_html, dim, element, icon_html, join, link, span
 from hud.tables.table import Column, DataTable
 
 _BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
@@ -85,8 +85,9 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
         shown = line[0] in page.overlaid
         ids = [one.pk for one in page.overlaid if one != line[0]] + [line[0].pk] * (not shown)
         query = f"overlay={'%2C'.join(map(str, ids))}{others}" if ids else others[1:]
-        label, checked = ("☑ overlay", "true") if shown else ("☐ overlay", "false")
-        return link(f"?{query}#history", label, css="overlay-box", role="checkbox", aria_checked=checked)
+        label, checked = ("check", "true") if shown else ("box", "false")
+        words = join(icon_html(label), "overlay")
+        return link(f"?{query}#history", words, css="overlay-box", role="checkbox", aria_checked=checked)
 
     table = DataTable[Backend, ExperimentPage](
         Column("", "Backend", draw=name, is_head=True),
