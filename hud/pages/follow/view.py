@@ -286,12 +286,9 @@ def _page(
         "table": FOLLOWS.html(
             _listed(request),
             FollowPage(request, csrf_field(request)),
-            css="readings",
             empty="You follow nothing yet.",
         ),
-        "sent": SENT.html(
-            list(sent.order_by("-created", "-pk")[:_ROWS]), None, css="readings", empty="No message yet."
-        ),
+        "sent": SENT.html(list(sent.order_by("-created", "-pk")[:_ROWS]), None, empty="No message yet."),
         "secret": secret,
         "complaints": complaints,
     }
