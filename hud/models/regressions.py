@@ -89,6 +89,7 @@ class Regression(NamedRow):
     after = models.FloatField(null=True)
     change = Real(null=True)  # relative; like the next one as its point has it
     factor = Real(null=True)  # change in units of the series' noise
+    undecided = models.BooleanField(default=False, db_default=False)  # pairs were measured and cannot tell
     cause = models.CharField(max_length=200, blank=True)  # in words, where something tells it
     cause_row = models.ForeignKey(
         Cause, models.SET_NULL, null=True, db_column="cause_id", related_name="regressions"
@@ -111,6 +112,14 @@ class Regression(NamedRow):
             )
         ]
         indexes = [models.Index(fields=["state", "-since"], name="regression_state")]
+
+    @property
+    def verdict(self) -> str:
+        """What is known of it in one word: regressed, inconclusive, drift, or failed without a value."""
+        if self.kind == RegressionKind.FAILURE or self.change is None:
+            return "failed"
+        undecided = self.undecided and self.state in (RegressionState.SUSPECT, RegressionState.OPEN)
+        return "inconclusive" if undecided else "drift" if self.kind == RegressionKind.DRIFT else "regressed"
 
     @property
     def cause_key(self) -> str:
@@ -162,7 +171,7 @@ class Bisect(NamedRow):
         """The result in words; '' while it runs."""
         if self.good is None or self.bad is None:
             return self.reason
-        ends = [self.builds[place] for place in (self.good, self.bad)]
+        ends = [self.builds[index] for index in (self.good, self.bad)]
         good, bad = (end["torch"] for end in ends)
         if good == bad:
             good, bad = (

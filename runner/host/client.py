@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import random
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -42,6 +43,10 @@ class Unreachable(HudError):
     def __init__(self, detail: str, retry_after_s: float = 0.0) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class Untrusted(Unreachable):
+    """The certificate of the HUD is not one that this machine trusts."""
 
 
 class Refused(HudError):
@@ -88,8 +93,9 @@ class Lease:
 class Hud:
     """The API of the HUD at an address, for one host."""
 
-    def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
-        """Raise BadRequest if the URL is no http(s) address."""
+    def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S, ca: str = "") -> None:
+        """`ca` is a PEM file of the authority of its certificate, by default one that this machine trusts.
+        Raise BadRequest if the URL is no http(s) address, or the file none of certificates."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise BadRequest(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
@@ -97,6 +103,11 @@ class Hud:
         self._key = key
         self.timeout_s = timeout_s
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if ca:
+            try:
+                handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
+            except OSError as error:
+                raise BadRequest(f"{ca} has no certificate of an authority: {error}") from None
         if parts.hostname in {"localhost", "::1"} or parts.hostname.startswith("127."):
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
@@ -192,6 +203,9 @@ class Hud:
             raise _error_of(error, of_task=lease is not None) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                detail = f"the certificate of {self.url} is not trusted: {reason.verify_message}"
+                raise Untrusted(f"{detail}; name the file of its authority: attach --ca FILE") from error
             raise Unreachable(f"{self.url} does not answer: {reason}") from error
         return _object(answer)
 
@@ -230,8 +244,11 @@ def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
     if (error.code in _TRY_LATER or error.code >= 500) and not is_quota:
         wait = error.headers.get("Retry-After") or ""  # in seconds; its other form, a date, is ignored
         return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
+    if error.code == 413 and problem.get("status") != 413:
+        detail = "a proxy before the hud refuses a body of this size: raise its limit"
+        return Unreachable(f"413: {detail} (client_max_body_size of nginx, docs/deploying.md)", 30.0)
     if 300 <= error.code < 400:
-        detail = f"the hud is at another address: {error.headers.get('Location')}"
+        detail = f"the hud is at another address: {error.headers.get('Location')} (attach --move URL)"
     kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
     if of_task and error.code == 404 and problem:
         kind = LeaseBroken

@@ -145,7 +145,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     except (locks.Busy, OSError) as error:  # the agent reports a busy one; or the disk is full
         logger.warning("%s cannot be locked, so nothing is claimed: %s", name, error)
         return
-    hud = Hud(config.host.hud, config.host.key)
+    hud = config.host.connect()
     interpreters = Fingerprints(Path(config.data) / "fingerprints.json", config.pythons)  # the agent's file
     try:
         go_on = True

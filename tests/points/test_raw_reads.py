@@ -56,7 +56,7 @@ ALLOWED = {
 }
 FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)|/notifications(/|\.json)")  # lead elsewhere
 STATUSES = {
-    "/readyz": {200, 503},
+    "/statusz": {200, 503},
     "/login/": {302},
     "/login/sso/": {404},
     "/follow/feed/x.xml": {404},

@@ -53,8 +53,8 @@ def test_data_have_the_named_columns_in_their_order() -> None:
 def test_a_cell_shows_its_value_escaped_and_keeps_html() -> None:
     body = LINES.body([Line("<a>", 1.25, Owner("e&a")), Line("b")], Shown())
     assert body == (
-        '<tr><th scope="row">&lt;a&gt;</th><td class="num" data-label="Time">1.2</td><td data-label="owner">e&amp;a</td>'
-        '<td><a href="?open=&lt;a&gt;">Open</a></td></tr>'
+        '<tr><th scope="row">&lt;a&gt;</th><td class="num" data-label="Time">1.2</td>'
+        '<td data-label="owner">e&amp;a</td><td><a href="?open=&lt;a&gt;">Open</a></td></tr>'
         '<tr><th scope="row">b</th><td class="num" data-label="Time"></td><td data-label="owner"></td>'
         '<td><a href="?open=b">Open</a></td></tr>'
     )

@@ -8,7 +8,7 @@ _CASCADE = django.db.models.deletion.CASCADE
 
 
 class Migration(migrations.Migration):
-    dependencies = [("hud", "0034_use_of_limits"), migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
+    dependencies = [("hud", "0036_undecided_regressions"), migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
     operations = [
         migrations.RenameModel("Webhook", "Follow"),
         migrations.RenameField("follow", "format", "channel"),
