@@ -42,7 +42,7 @@ _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
     .filter((one) => getComputedStyle(one).overflowX === "visible")
     .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
 
-# What a reader cannot see: text cut off without a title that has it whole, columns beyond a table's edge on wide
+# What a reader cannot see: text cut off without a title that has it whole, columns beyond the edge on wide
 # screens and phones, broken numbers, labels of a chart that lie on each other, characters that no font has.
 _HIDDEN = r"""() => {
     const faults = [];
