@@ -131,7 +131,7 @@ def test_a_missing_value_shows_its_code_and_no_number(client: Client) -> None:
     create_measurement(metric="device_bandwidth_gbps", value=None, status="oom", code="OOM")
     text = page_of(client, "/suites/micro/")
     assert "</svg> pass</span>" in text
-    assert "</span> OOM</span>" in text
+    assert "</svg> OOM</span>" in text
 
 
 def test_filters_stand_in_the_url(client: Client) -> None:
