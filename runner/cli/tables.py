@@ -236,9 +236,9 @@ def pairs(finished: Sequence[TaskResult]) -> str:
     ]
     if not rows:
         return ""
-    heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
+    heads = ["case", "metric", "baseline", "candidate", "change", "95 % interval", "p", "pairs", "result"]
     return (
-        grid(heads, rows) + f"\nBase, new and change are geometric means over the pairs. A change counts from"
+        grid(heads, rows) + "\nAll three are geometric means over the pairs. A change counts from"
         f" {statistics.PAIR_FLOOR:.0%} on; {statistics.LEAST_PAIRS} pairs are the least."
     )
 
@@ -269,7 +269,7 @@ def draws(finished: Sequence[TaskResult]) -> str:
     obstacles = {case: draw_obstacle(*free[case], device) for case, device in devices.items()}
     for row in rows:
         row[-1] = shown_word(row[-1], obstacles[row[0]])
-    heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
+    heads = ["case", "metric", "baseline", "candidate", "change", "95 % interval", "p", "draws", "result"]
     lines = [
         grid(heads, rows),
         "Both sides had the same choices of the autotuner, those that each side drew.",

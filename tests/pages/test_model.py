@@ -85,7 +85,7 @@ def test_it_shows_every_combination_and_what_moved(client: Client, model: None) 
     assert "was 2.459 ×" in text
     assert text.count("not measured") == 5
     assert text.count('<svg class="spark"') == 10
-    assert 'Speedup <span class="worse">▼ 1</span>' in text
+    assert '#i-worse"/></svg> 1</span></a>' in text
 
 
 def test_data_have_all_columns_the_trend_and_where_each_is_worst(client: Client, model: None) -> None:

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from hud.judging.comparison import MetricComparison
 from hud.pages.run.results import LABELS, RunResults
 from hud.tables.formatting import p_value, signed_percent
-from hud.tables.html import badge_html, element, join, span
+from hud.tables.html import badge_html, icon_html, join, span
 from runner.schema.compilations import shown_word
 from runner.schema.records import quality_words
 
@@ -23,7 +23,7 @@ _TONES = {True: "better", False: "worse", None: ""}
 @register.simple_tag
 def kind_label(kind: str) -> SafeString:
     icon, word, _words = LABELS[kind]
-    return join(element("span", icon, css="icon", aria_hidden="true"), word)
+    return join(icon_html(icon), word)
 
 
 register.filter(quality_words)

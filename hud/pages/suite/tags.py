@@ -15,7 +15,7 @@ from hud.pages.suite.newest import SuiteTotals
 from hud.pages.suite.query import SPEEDUPS, PlainCell, SuitePage, SuiteRow
 from hud.pages.tags import cell_html, sparkline
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
-from hud.tables.html import NOTHING, badge_html, element, join
+from hud.tables.html import NOTHING, badge_html, element, icon_html, join
 from hud.tables.table import Column, DataTable, Order
 
 register = template.Library()
@@ -38,11 +38,16 @@ def suite_rows(page: SuitePage, may: Collection[str], in_stream: str) -> SafeStr
     attached = page.attached if "run" in may else []
     times = {row.leading.order_time for row in page.rows if row.leading}
     shown = {time: ago(time) for time in times}  # of few runs
-    return SafeString("".join([_row(row, attached, shown, in_stream) for row in page.rows]))
+    labels = [escape(column.title) for column in page.columns]
+    return SafeString("".join([_row(row, attached, shown, in_stream, labels) for row in page.rows]))
 
 
 def _row(
-    row: SuiteRow, attached: Collection[tuple[str, str]], times: Mapping[datetime, str], in_stream: str
+    row: SuiteRow,
+    attached: Collection[tuple[str, str]],
+    times: Mapping[datetime, str],
+    in_stream: str,
+    labels: list[str],
 ) -> str:
     experiment = row.experiment
     plain, tick, again, newest = experiment.title, "", "", ""
@@ -58,8 +63,9 @@ def _row(
     below = row.is_below_eager
     cells = "".join(
         [
-            f'<td class="num">{_cell(cell, below)}{_mark(cell, mark) if mark else ""}</td>'
-            for cell, mark in zip(row.cells, row.marks, strict=True)
+            f'<td class="num" data-label="{label}">'
+            f"{_cell(cell, below)}{_mark(cell, mark) if mark else ''}</td>"
+            for cell, mark, label in zip(row.cells, row.marks, labels, strict=True)
         ]
     )
     if row.leading:
@@ -100,7 +106,11 @@ def _unit_html(sign: str) -> str:
 
 
 def _below(metric: Metric, shown: str) -> str:
-    return f'{shown} <span class="below">▼ slower than eager</span>' if metric.name in SPEEDUPS else shown
+    return (
+        f'{shown} <span class="below">{icon_html("worse")} below eager</span>'
+        if metric.name in SPEEDUPS
+        else shown
+    )
 
 
 @register.simple_tag
