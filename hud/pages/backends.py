@@ -174,6 +174,22 @@ class BackendComparison:
         return self._address(base=self.base, head=self.head)
 
     @property
+    def other_arches(self) -> list[tuple[str, str]]:
+        """Return the other archs of the stream, with the query strings that compare this one with them."""
+        subject = self.filters.subject
+        own = subject.pop("arch")
+        return [
+            (
+                arch,
+                urlencode(
+                    {"stream": self.stream.name, "base": f"arch:{own}", "head": f"arch:{arch}"} | subject
+                ),
+            )
+            for arch in self.choices["arch"]
+            if own and arch != own
+        ]
+
+    @property
     def until_base(self) -> str:
         """Return the query string of the regressions that began before the baseline or in it."""
         return self._address(head=self.base)

@@ -22,6 +22,7 @@ _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
+OTHER_PLACES = frozenset({"arch", "host"})  # across which a comparison is of places
 KNOWN_FAILURE = "known_failure"
 _ROWS = [row.values() for row in rows(__file__, "reasons.csv")]
 REASONS = {**QUALITIES, **{reason: words for reason, words, _compared in _ROWS if words}}  # of verdicts
@@ -95,9 +96,11 @@ def judge(
     *,
     noise: float | None,
     points: int,
+    across: Collection[str] = (),
 ) -> JudgedCell:
     """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
-    inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
+    inconclusive if another card, host or environment or the autotuner's draw may have caused it, unless what
+    the comparison is `across` brings these."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         changed = {(True, False): ("failed", ""), (False, True): ("improved", "new_pass")}
@@ -110,9 +113,11 @@ def judge(
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
         reason = ""
+    elif not OTHER_PLACES.isdisjoint(across):
+        pass
     elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
-    elif metric.kind == "timing" and word != "inconclusive":
+    elif metric.kind == "timing" and word != "inconclusive" and not across:
         before, after = ({variant for variant in point.variants if variant} for point in ends)
         if before and after and not before & after:  # known on both sides, and none is on both
             word, reason = "inconclusive", OTHER_DRAW
@@ -144,11 +149,11 @@ def known_failures(cohort: Cohort, side: int, places: Places) -> Bools:
     lines = np.flatnonzero(fails.any(axis=1))
     if not lines.size or not knows_any(stream_id):
         return known
-    experiments = by_id(Experiment, cohort.ids[lines].tolist())
+    own = [head.own.get(pk, pk) for pk in cohort.ids[lines].tolist()]
+    experiments = by_id(Experiment, own)
     expectations = Expectations(stream_id, experiments.values())
-    for line, run in zip(lines.tolist(), head.table.run[lines].max(axis=1).tolist(), strict=True):
-        experiment = experiments[int(cohort.ids[line])]
-        known[line] = bool(expectations.known_failure(experiment, places.runs[run].order_time))
+    for line, pk, run in zip(lines.tolist(), own, head.table.run[lines].max(axis=1).tolist(), strict=True):
+        known[line] = bool(expectations.known_failure(experiments[pk], places.runs[run].order_time))
     return known
 
 

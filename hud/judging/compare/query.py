@@ -12,8 +12,9 @@ import orjson
 
 from hud.judging.compare import groups as groups_of
 from hud.judging.compare import judged
-from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
-from hud.judging.compare.points import Cohort, ComparedPoint, Fact, Places, Points, add_details, differences
+from hud.judging.compare.differences import Fact, differences
+from hud.judging.compare.groups import COMPRESSION, Axis, CohortGroup, Totals
+from hud.judging.compare.points import Cohort, ComparedPoint, Places, Points, add_details
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
@@ -29,7 +30,7 @@ from runner.schema.metrics import METRICS, role_of
 _BREAKS = "graph_breaks"
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
-HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names)
+HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names, "head_id")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,6 @@ class Filters:
     metric: str = ""  # else of each experiment the most telling
     suite: str = ""
     verdict: str = ""
-    formulas: Formulas = ""
     arch: str = ""
     mode: str = ""
     dtype: str = ""
@@ -59,6 +59,8 @@ class Candidate:
     reasons: Counter[str]  # of the inconclusive ones
     totals: Totals
     groups: list[CohortGroup]
+    across: list[str]  # what the comparison is across: of `hud.points.sides.FILTERS`
+    axes: list[Axis]
 
     @property
     def telling(self) -> int:
@@ -82,8 +84,9 @@ class ComparedRow:
     lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
     `add_regressions` and `complete` add the rest."""
 
-    pk: int
+    pk: int  # the baseline's, where the sides have several
     cells: list[judged.JudgedCell | None]
+    own: list[int]  # of each candidate
     best: judged.JudgedCell | None = None
     also: list[str] = field(default_factory=list)  # titles of further metrics that moved
     alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
@@ -102,6 +105,11 @@ class ComparedRow:
         mode = "" if one.mode == "inference" else one.mode
         arch = (one.arch or one.device) if self.with_arch else ""
         return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
+
+    @property
+    def of_best(self) -> int:
+        """Return the candidate's experiment of `best`."""
+        return next(own for own, cell in zip(self.own, self.cells, strict=True) if cell is self.best)
 
     @property
     def only(self) -> str:
@@ -153,7 +161,8 @@ class ComparedRow:
             return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
         return [
             {**about, "side": side.text, "stream": side.stream, **judged.COLUMNS.row(cell), **state}
-            for side, cell in zip(heads, self.cells, strict=True)
+            | {"head_id": own}
+            for side, cell, own in zip(heads, self.cells, self.own, strict=True)
             if cell
         ]
 
@@ -182,6 +191,7 @@ class ComparePage:
     base: ComparedSide
     candidates: list[Candidate]
     filters: Filters
+    subject: dict[str, str]  # that all sides have
     rows: Sections
     facts: list[Fact]  # of the environments
     metrics: list[Metric]  # that may be chosen
@@ -198,19 +208,18 @@ class ComparePage:
         return [self.base, *self.heads]
 
     @property
+    def across(self) -> list[str]:
+        return self.candidates[0].across
+
+    @property
     def different(self) -> list[Fact]:
         return [fact for fact in self.facts if fact.differs]
-
-    def changes(self, head: int) -> list[tuple[str, float]]:
-        """Return verdict and change for a candidate, where there is a change."""
-        cells = [cell for row in self.rows.compared if (cell := row.cells[head])]
-        return [(cell.verdict, cell.change) for cell in cells if cell.change is not None]
 
     @cached_property
     def reach(self) -> float:
         """Return the largest change to draw for any candidate, at least 2 %, at most 100 %."""
-        changes = [abs(change) for head in range(len(self.heads)) for _verdict, change in self.changes(head)]
-        return min(max([0.02, *changes]), 1.0)
+        cells = [cell for row in self.rows.compared for cell in row.cells if cell]
+        return min(max([0.02, *(abs(cell.change) for cell in cells if cell.change is not None)]), 1.0)
 
     def to_rows(self) -> list[dict[str, Any]]:
         rows = self.rows.every
@@ -229,6 +238,7 @@ class ComparePage:
         heads = [candidate.to_json() for candidate in self.candidates]
         return {
             "stream": self.stream.name,
+            "across": self.across,
             "base": SIDE.row(self.base),
             "head": SIDE.row(self.heads[0]),
             "counts": {**self.candidates[0].counts_json(), **self.waiting.to_json()},
@@ -254,10 +264,17 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     if filters.metric and filters.metric not in {metric.name for metric in metrics}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
-    cohort = Cohort.read(points, metrics, {**filters.subject, "suite": filters.suite})
+    subject = {
+        kind: chosen if len(names) == 1 else ""
+        for kind, value in filters.subject.items()
+        for names in [{side.subject.get(kind, value) for side in sides}]
+        for chosen in names
+    }
+    cohort = Cohort.read(points, metrics, {**subject, "suite": filters.suite})
     places = Places.read(points)
     known = [judged.known_failures(cohort, place, places) for place in range(1, len(sides))]
-    rows = _rows(cohort, places, filters.metric, known)
+    pairs = [judged.screen(cohort, place, filters.metric) for place in range(1, len(sides))]
+    rows = _rows(cohort, places, filters.metric, known, pairs)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
     for row in rows:
@@ -268,36 +285,44 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
     candidates = []
     for place, side in enumerate(sides[1:], start=1):
-        groups = groups_of.read(cohort, place, places, filters.formulas, known[place - 1])
+        groups = groups_of.read(cohort, place, places, known[place - 1])
         cells = [cell for row in rows if (cell := row.cells[place - 1])]
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
         totals = groups_of.totals(cohort, place, groups, known[place - 1])
-        candidates.append(Candidate(side, verdicts, reasons, totals, groups))
+        axes = groups_of.axes(cohort, place, totals, pairs[place - 1].noise)
+        candidates.append(Candidate(side, verdicts, reasons, totals, groups, cohort.across, axes))
     return ComparePage(
         stream,
         sides[0],
         candidates,
         filters,
+        subject,
         Sections(movers, undecided, quiet, sections[3]),
-        differences(points, places),
+        differences(cohort.sides, places),
         sorted(compress(cohort.metrics, there), key=lambda one: metric_place("", one)),
         cohort.suites,
-        count(Scope(stream, **filters.subject, base=times[0], head=times[1])),
+        count(Scope(stream, **subject, base=times[0], head=times[1])),
         places,
     )
 
 
-def _rows(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) -> list[ComparedRow]:
+def _rows(
+    cohort: Cohort,
+    places: Places,
+    metric: str,
+    known: Sequence[Bools],
+    pairs: Sequence[judged.Pairs],
+) -> list[ComparedRow]:
     """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
     their names: 1 statement, none where nothing moved. `known` tells of each candidate which failures are no
     news."""
-    sides = range(1, len(cohort.sides))
-    pairs = [judged.screen(cohort, side, metric) for side in sides]
-    cells = zip(
-        *(of_head.cells(cohort, side) for side, of_head in zip(sides, pairs, strict=True)), strict=True
-    )
-    rows = [ComparedRow(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
+    cells = zip(*(of_head.cells(cohort, side) for side, of_head in enumerate(pairs, start=1)), strict=True)
+    heads = cohort.sides[1:]
+    rows = [
+        ComparedRow(pk, list(of_heads), [head.own.get(pk, pk) for head in heads])
+        for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)
+    ]
     for row in rows:
         row.choose_best()
     _judge_moved(rows, cohort, pairs, places, known)
@@ -333,7 +358,9 @@ def _judge_moved(
         points = int(cohort.sides[side].table.level_points[line, column])
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
-        cell = judged.judge(metric, rule, (base, head), measured, noise=noise, points=points)
+        cell = judged.judge(
+            metric, rule, (base, head), measured, noise=noise, points=points, across=cohort.across
+        )
         if cell.verdict == "failed" and known[side - 1][line]:
             cell.reason = judged.KNOWN_FAILURE
         moved[line][side - 1].append(cell)
@@ -376,7 +403,8 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     changed = [(row, row.best) for row in rows if row.best and row.best.changed]
     if not changed:
         return
-    points = [(point.run_id, row.pk) for row, best in changed for point in (best.base, best.head)]
+    ends = [((best.base.run_id, row.pk), (best.head.run_id, row.of_best)) for row, best in changed]
+    points = [point for both in ends for point in both]
     counted = fetch_tuples(
         """
         SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
@@ -386,13 +414,14 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
         dict(zip(("runs", "experiments"), map(int_array, zip(*points, strict=True)), strict=True)),
     )
     builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
-    for row, best in changed:
+    for (row, best), of_row in zip(changed, ends, strict=True):
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))
         base, head = ((environment.torch, environment.torch_git) for environment in environments)
-        row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
-        sides = [f"run:{point.run_id}/experiment:{row.pk}" for point in (best.base, best.head)]
-        before, after = (kernels.get((point.run_id, row.pk)) for point in (best.base, best.head))
+        if row.of_best == row.pk:
+            row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
+        before, after = map(kernels.get, of_row)
         if before is not None and after is not None:
-            row.code = sides[0], sides[1]
+            first, second = (f"run:{run}/experiment:{experiment}" for run, experiment in of_row)
+            row.code = first, second
             if before != after and not row.facts:
                 row.facts = f"{after} kernels, was {before}"
