@@ -1,8 +1,8 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from typing import Any
@@ -14,20 +14,20 @@ from hud.judging.compare import groups as groups_of
 from hud.judging.compare import judged
 from hud.judging.compare.differences import Fact, differences
 from hud.judging.compare.groups import COMPRESSION, Axis, CohortGroup, Totals
-from hud.judging.compare.points import Cohort, ComparedPoint, Places, Points, add_details
+from hud.judging.compare.judged import ComparedRow, Sections
+from hud.judging.compare.points import Cohort, Places, Points, add_details
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
 from hud.models import Experiment, Metric, Regression, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
-from hud.runs.places import Builds, Rerun
+from hud.runs.places import Builds
 from hud.sql import Bools, by_id, fetch_models, fetch_tuples, int_array
 from hud.states.regressions import ACTIVE
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
-_BREAKS = "graph_breaks"
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
 HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names, "head_id")
@@ -76,113 +76,6 @@ class Candidate:
         aggregates = [group.to_json() for group in self.groups]
         totals = {"totals": self.totals.to_json(), "aggregates": aggregates}
         return {**SIDE.row(self.side), **self.counts_json(), **totals}
-
-
-@dataclass(slots=True)
-class ComparedRow:
-    """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
-    lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
-    `add_regressions` and `complete` add the rest."""
-
-    pk: int  # the baseline's, where the sides have several
-    cells: list[judged.JudgedCell | None]
-    own: list[int]  # of each candidate
-    best: judged.JudgedCell | None = None
-    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
-    alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
-    facts: str = ""
-    with_arch: bool = False  # rows of several arches are shown
-    regression: Regression | None = None
-    experiment: Experiment = field(init=False)
-    stream: str = ""  # of the candidate, for links
-    code: tuple[str, str] | None = None  # sides of the page that compares kernels
-    rerun: Rerun | None = None  # of what moved, in pairs where a host can
-
-    @property
-    def about(self) -> str:
-        """Return what tells experiments of one title apart."""
-        one = self.experiment
-        mode = "" if one.mode == "inference" else one.mode
-        arch = (one.arch or one.device) if self.with_arch else ""
-        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
-
-    @property
-    def of_best(self) -> int:
-        """Return the candidate's experiment of `best`."""
-        return next(own for own, cell in zip(self.own, self.cells, strict=True) if cell is self.best)
-
-    @property
-    def only(self) -> str:
-        return "" if self.alone is None else "head" if self.alone[0] else "base"
-
-    @property
-    def score(self) -> float:
-        return self.best.score if self.best else 0.0
-
-    @property
-    def section(self) -> int:
-        """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
-        if self.best is None or self.best.is_apart:
-            return 3
-        return 0 if self.best.moved else 1 if self.best.undecided else 2
-
-    def choose(self, of_heads: Sequence[Sequence[judged.JudgedCell]]) -> None:
-        """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
-        first."""
-        for place, pairs in enumerate(of_heads):
-            moved, unsure = (
-                sorted((pair for pair in pairs if getattr(pair, kind)), key=lambda pair: -pair.score)
-                for kind in ("moved", "undecided")
-            )
-            leading = [pair for pair in pairs[:1] if pair.undecided]
-            known = [pair for pair in pairs if pair.reason == judged.KNOWN_FAILURE]
-            self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
-            self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
-        self.choose_best()
-        for head in of_heads[0]:
-            ends = head.base.value, head.head.value  # None where it failed
-            is_further = head.metric.name == _BREAKS and head is not self.best
-            if is_further and ends[0] != ends[1] and None not in ends:
-                self.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
-
-    def choose_best(self) -> None:
-        there = [cell for cell in self.cells if cell]
-        if len(there) > 1:
-            there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
-        self.best = there[0] if there else None
-
-    def to_rows(self, heads: Sequence[ComparedSide], about: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return a row for each candidate; `about` identifies the experiment."""
-        state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
-        if self.alone:
-            _side, metric, point = self.alone
-            value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
-            verdict = "not_run" if self.only == "base" else "new"
-            return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
-        return [
-            {**about, "side": side.text, "stream": side.stream, **judged.COLUMNS.row(cell), **state}
-            | {"head_id": own}
-            for side, cell, own in zip(heads, self.cells, self.own, strict=True)
-            if cell
-        ]
-
-
-@dataclass
-class Sections:
-    """The rows of a comparison, those with the most certain and largest changes first."""
-
-    movers: list[ComparedRow]
-    undecided: list[ComparedRow]  # moved, but something else may be the cause
-    quiet: list[ComparedRow]  # within the noise
-    apart: list[ComparedRow]  # on one side only, or failing on both
-
-    @property
-    def compared(self) -> list[ComparedRow]:
-        return [*self.movers, *self.undecided, *self.quiet]
-
-    @property
-    def every(self) -> list[ComparedRow]:
-        return [*self.compared, *self.apart]
 
 
 @dataclass

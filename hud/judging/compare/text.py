@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from hud.judging.compare.differences import sentence
 from hud.judging.compare.groups import CohortGroup, Mean
-from hud.judging.compare.judged import WORDS, JudgedCell
-from hud.judging.compare.query import Candidate, ComparedRow, ComparePage, Sections, complete
+from hud.judging.compare.judged import WORDS, ComparedRow, JudgedCell, Sections
+from hud.judging.compare.query import Candidate, ComparePage, complete
 from hud.models import Metric
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import signed_percent, unit

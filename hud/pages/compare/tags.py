@@ -13,8 +13,8 @@ from django.utils.text import Truncator
 
 from hud.judging.compare import text
 from hud.judging.compare.groups import KINDS, Axis, CohortGroup, Mean
-from hud.judging.compare.judged import JudgedCell
-from hud.judging.compare.query import Candidate, ComparedRow, ComparePage, Sections
+from hud.judging.compare.judged import ComparedRow, JudgedCell, Sections
+from hud.judging.compare.query import Candidate, ComparePage
 from hud.pages import streams
 from hud.pages.backends_table import backend_place, colour
 from hud.pages.sparkline import change_interval
