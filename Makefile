@@ -2,7 +2,7 @@
 # Variables: PORT=8000  HUD_DATA=var  DEMO=1  BIND=127.0.0.1  PYTHON=python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help up test pytest lint soak bench mutate clean
+.PHONY: help up test pytest lint soak bench mutate wheel clean
 SHELL := /bin/sh
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -18,6 +18,7 @@ help:
 	@echo 'make test                                         lint, types and all tests'
 	@echo 'make lint   ruff, mypy, migrations        make soak   faults and load at full numbers'
 	@echo 'make bench  [PART=...]  figures           make clean  remove caches (not data, not .venv)'
+	@echo 'make wheel                                        dist/: the runner for hosts, as /runner/ serves it'
 	@echo 'make mutate [MUTANTS="hud.judging.pairs.*"]       change the judge, count what tests notice (30 min)'
 
 # exec: make passes SIGTERM to the process it started, and that must be the supervisor, not a shell
@@ -37,6 +38,7 @@ lint: .venv/dev.stamp
 	@SECRET_KEY=lint $(PY) -m mypy hud runner tests manage.py
 	@.venv/bin/lint-imports --no-logo --no-cache
 	@SECRET_KEY=lint $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	@$(PY) -m tests.names
 
 soak: .venv/dev.stamp
 	@exec $(PY) -m pytest -m soak -s
@@ -48,6 +50,9 @@ bench: .venv/dev.stamp
 mutate: .venv/mutate.stamp
 	@PYTHONPATH=.venv/mutate $(PY) -m mutmut run $(MUTANTS)
 	@exec $(PY) -m tests.mutation
+
+wheel: .venv/run.stamp
+	@exec $(PY) -m hud.server.wheel dist
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants

@@ -14,6 +14,8 @@ from hud.pages.compare import view as compare
 from hud.pages.compilers import view as compilers
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
+from hud.pages.explore import view as explore
+from hud.pages.follow import view as follow
 from hud.pages.funnel import view as funnel
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
@@ -21,7 +23,6 @@ from hud.pages.limits import view as limits
 from hud.pages.model import view as models
 from hud.pages.new_run import view as new_run
 from hud.pages.new_upload import view as new_upload
-from hud.pages.notifications import view as notifications
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
@@ -60,12 +61,13 @@ _TABLES = {  # pages that are also data, at an address of their name
     "suites": suites.suite_list,
     "code": code.code,
     "compare": compare.compare,
+    "explore": explore.explore,
     "search": search.search,
     "limits": limits.limits,
     "runs": runs.run_list,
     "regressions": regressions.regression_list,
     "rules": rules.rule_list,
-    "notifications": notifications.webhook_list,
+    "follow": follow.follow_list,
     "funnel": funnel.funnel,
     "hosts": hosts.host_list,
     "streams": streams.stream_list,
@@ -76,6 +78,7 @@ _TABLES = {  # pages that are also data, at an address of their name
 # Logs and artifacts, which were pages once
 _LOG = RedirectView.as_view(pattern_name="api:get_log", query_string=True)
 _ARTIFACT = RedirectView.as_view(pattern_name="api:get_artifact")
+_FOLLOW = RedirectView.as_view(pattern_name="follow", query_string=True)  # where webhooks were
 
 urlpatterns = [
     *(path(f"{name}/", view, name=name) for name, view in _TABLES.items()),
@@ -113,10 +116,15 @@ urlpatterns = [
     path("rules/<str:kind>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>/delete", rules.delete, name="rule_delete"),
-    path("notifications/create", notifications.create, name="webhook_create"),
-    path("notifications/<int:pk>/<str:action>", notifications.act, name="webhook_act"),
+    path("follow/create", follow.create, name="follow_create"),
+    path("follow/<int:pk>/<str:action>", follow.act, name="follow_act"),
+    path("follow/feed/<name:token>.xml", follow.feed, name="follow_feed"),
+    path("notifications/", _FOLLOW, name="notifications"),
+    path("notifications.<format:data_format>", _FOLLOW, name="notifications"),
     path("rename/", rename.page, name="rename"),
     path("rename/<int:pk>/remove", rename.remove, name="alias_remove"),
+    path("runner/", hosts.runner, name="runner"),
+    path("runner/<str:name>", hosts.runner, name="runner"),
     path("hosts/live", hosts.live, name="hosts_live"),
     path("hosts/token", hosts.token, name="host_token"),
     path("hosts/<int:pk>/<str:action>", hosts.act, name="host_act"),
@@ -131,6 +139,7 @@ urlpatterns = [
     path("logout/", account.logout, name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("statusz", health.statusz, name="statusz"),
     path("metrics", health.metrics, name="metrics"),
     path("api/v1/", api.urls),
     path("api/v1/", host_api.urls),

@@ -36,6 +36,9 @@ class _CompareQuery(Filter):
     stream: str = Field("", max_length=60, description="of commits, branches, hosts and days; else the front")
     verdict: Literal["", "regressed", "improved", "failed", "inconclusive", "unchanged"] = ""
     format: Literal["json", "md"] = "json"
+    pairs: bool = Field(
+        False, description="1: items that moved or are undecided say which host can compare both builds"
+    )
 
 
 class CompareOut(Schema):
@@ -61,11 +64,12 @@ def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     another card, host or environment may have caused is inconclusive, with that as its reason. Sides `across`
     archs, backends, dtypes or hosts are matched by the rest; `regressed` and `improved` then mean worse and
     better."""
-    sides = {"base", "head", "stream", "format"}
+    sides = {"base", "head", "stream", "format", "pairs"}
     filters = Filters(**given.model_dump(exclude=sides))
     page = read(given.base, given.head, filters, stream_of(given.stream))
+    if given.format == "md" or given.pairs:
+        rows = text.shown(page, everything=given.pairs)
     if given.format == "md":
-        rows = text.shown(page, everything=False)
         return HttpResponse(text.markdown(page, rows), content_type="text/markdown; charset=utf-8")
     return {**page.to_json(), "items": page.to_rows()}
 

@@ -2,28 +2,83 @@
 
 `tick` breaks leases only while a host's silence cannot be ours: a gap in the heartbeats of tick or web starts
 a grace period.
+
+Bodies of imports, logs and artifacts lie in `HUD_DATA`, so all nodes must share it: each heartbeat is also
+one of the data folder, by the random id in its file `data_id`.
 """
 
+import secrets
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models import Heartbeat
-from hud.sql import execute
+from hud.server.embedded import written_once
+from hud.sql import execute, fetch_tuples
 
 GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
+_FOLDER = "data-"  # begins the name of a data folder's heartbeat
+_RUNNING_S = 2 * GAP_S
+_START_LOCK = 7_014_003  # of nodes that start
+
+
+class OtherDataFolder(RuntimeError):
+    """Another node that runs uses a HUD_DATA that this one does not share."""
+
+
+def join() -> None:
+    """Join the nodes that run. Raise OtherDataFolder unless they share this HUD_DATA. Without a database each
+    heartbeat joins, and `/readyz` says the same."""
+    try:
+        with transaction.atomic():
+            fetch_tuples("SELECT pg_advisory_xact_lock(%s)", [_START_LOCK])
+            if problem := folder_problem():
+                raise OtherDataFolder(problem)
+            _beat(_folder(settings.HUD_DATA))
+    except (OperationalError, InterfaceError):
+        pass
+
+
+def folder_problem() -> str:
+    """Return why this node may not work, since another one that runs has its files elsewhere, or ''."""
+    elsewhere = fetch_tuples(
+        """
+        SELECT name FROM hud_heartbeat WHERE starts_with(name, %(prefix)s) AND name <> %(own)s
+            AND abs(extract(epoch FROM clock_timestamp() - last)) < %(running)s
+        """,
+        {"prefix": _FOLDER, "own": _folder(settings.HUD_DATA), "running": _RUNNING_S},
+    )
+    if not elsewhere:
+        return ""
+    return (
+        f"HUD_DATA={settings.HUD_DATA} is not the folder of another node that runs on this database (data_id"
+        f" {elsewhere[0][0].removeprefix(_FOLDER)}): uploads, logs and artifacts would be lost between them."
+        f" Share one folder, or stop the other node and wait {_RUNNING_S} s"
+    )
+
+
+@cache
+def _folder(data: Path) -> str:
+    return _FOLDER + written_once(data / "data_id", secrets.token_hex(6))
 
 
 def beat(name: str) -> None:
-    """Store a heartbeat of process `name`. A start, a gap of over `GAP_S` or a clock that went back moves
-    `trusted_from`."""
+    """Store a heartbeat of process `name` and of its data folder. A start, a gap of over `GAP_S` or a clock
+    that went back moves `trusted_from`."""
+    _beat(name, _folder(settings.HUD_DATA))
+
+
+def _beat(*names: str) -> None:
     execute(
         """
         INSERT INTO hud_heartbeat (name, started, last, trusted_from)
-        VALUES (%(name)s, clock_timestamp(), clock_timestamp(),
-            clock_timestamp() + %(grace)s * interval '1 s')
+        SELECT name, clock_timestamp(), clock_timestamp(), clock_timestamp() + %(grace)s * interval '1 s'
+        FROM unnest(%(names)s::text[]) name
         ON CONFLICT (name) DO UPDATE SET
             last = clock_timestamp(),
             trusted_from = CASE
@@ -32,7 +87,7 @@ def beat(name: str) -> None:
                 THEN clock_timestamp() + %(grace)s * interval '1 s'
                 ELSE hud_heartbeat.trusted_from END
         """,
-        {"name": name, "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
+        {"names": list(names), "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
     )
 
 

@@ -50,7 +50,6 @@ def visible_hosts() -> QuerySet[Host]:
 
 
 def is_visible(host: Host, now: datetime) -> bool:
-    """Return whether `visible_hosts` has the host."""
     return host.detached_at is None and (host.last_beat or host.created) > now - HIDDEN_AFTER
 
 
@@ -124,9 +123,13 @@ def create_token(*, who: str, replaces: Host | None = None) -> str:
     return token
 
 
+def is_spoken(protocol: int) -> bool:
+    return PROTOCOL - 1 <= protocol <= PROTOCOL
+
+
 def check_protocol(protocol: int) -> None:
-    """Raise Problem 409 for a host whose runner speaks another version of the protocol."""
-    if protocol != PROTOCOL:
+    """Raise Problem 409 for a host whose runner speaks neither this version of the protocol nor the last."""
+    if not is_spoken(protocol):
         detail = f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one"
         raise Problem(409, detail, code="other_protocol")
 
@@ -141,6 +144,8 @@ def beat(
     devices: Sequence[Accelerator],
 ) -> dict[str, Accelerator]:
     """Store a heartbeat with the host's devices, whose labels it adds; return its accelerators by name."""
+    if not is_spoken(protocol) and host.facts.get("protocol") != protocol:
+        Host.objects.filter(pk=host.pk).update(facts={**host.facts, "protocol": protocol})  # for its page
     check_protocol(protocol)
     aliases = Aliases.read()
     with transaction.atomic():

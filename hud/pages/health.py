@@ -1,11 +1,13 @@
-"""For load balancers: `/healthz` answers while the process lives, `/readyz` while all components work; and
-`/metrics` in the text format of Prometheus."""
+"""For load balancers: `/healthz` answers while the process lives, `/readyz` while this node works. For the
+monitoring: `/statusz` of what all nodes share, and `/metrics` of Prometheus."""
 
 import os
+import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -14,12 +16,18 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
 from hud.hosts import queues
+from hud.hosts.heartbeats import folder_problem
 from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
-from hud.models import ACTIVE, Heartbeat, Import, Run, Task, Upload
+from hud.models import ACTIVE, Delivery, Heartbeat, Import, Run, Task, Upload
+from hud.server import access_log
 from hud.sql import fetch_tuples
 from hud.states.runs import RunState, TaskState
 
@@ -37,24 +45,42 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 503, with the reason for each component, while one of them does not work.
-
-    A background process that was never started counts once work has waited for it, or others have run.
-    """
-    components = {"database": _database_problem(), "disk": _disk_problem(), "redis": _redis_problem()}
+    """Answer whether this node serves pages: 503 with the reason for each component that does not work."""
+    components = {"database": _database_problem(), "disk": _disk_problem()}
     if not components["database"]:
-        components |= _process_problems()
-    wrong = [problem for problem in components.values() if problem]
+        components["data_folder"] = folder_problem()
     shown = {name: problem or "ok" for name, problem in components.items()}
-    answer = {"status": "; ".join(wrong) or "ok", "components": shown}
-    return JsonResponse(answer, status=503 if wrong else 200)
+    return _probed(components, components=shown)
+
+
+def statusz(request: HttpRequest) -> JsonResponse:
+    """Answer whether what all nodes share works: each part with its problem, its age, and what waits for it;
+    503 while one does not. A process that was never started counts once work has waited for it, or others
+    have run."""
+    problems = {"database": _database_problem(), "redis": _redis_problem()}
+    facts: dict[str, dict[str, Any]] = defaultdict(dict)
+    if not problems["database"]:
+        problems |= _process_problems()
+        for name, age_s in _ages_s().items():
+            facts[name] |= {"age_s": age_s}
+        for name, (count, oldest_s) in _waiting().items():
+            facts[name] |= {"waiting": count, "oldest_s": oldest_s}
+    names = sorted({*problems, *facts})
+    return _probed(
+        problems, parts={name: {"problem": problems.get(name, ""), **facts[name]} for name in names}
+    )
+
+
+def _probed(problems: Mapping[str, str], **more: Any) -> JsonResponse:
+    words = "; ".join(filter(None, problems.values()))
+    return JsonResponse({"status": words or "ok", **more}, status=503 if words else 200)
 
 
 class ProbeMiddleware(MiddlewareMixin):
     """Answer probes before all else: they come over plain HTTP and name an address, or nothing, as host."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
+        probe = {"/healthz": healthz, "/readyz": readyz, "/statusz": statusz}.get(request.path)
         if probe is None or request.method not in {"GET", "HEAD"}:
             return None
         answer = probe(request)
@@ -117,38 +143,75 @@ def _process_problems() -> dict[str, str]:
     return problems | processes_standing_still()
 
 
-def metrics(request: HttpRequest) -> HttpResponse:
-    now = timezone.now()
-    queued = Run.objects.filter(state=RunState.QUEUED)
-    oldest = queued.order_by("created").first()
-    oldest_s = max((now - oldest.created).total_seconds(), 0.0) if oldest else 0.0
+def _ages_s() -> dict[str, float]:
+    """Return how long ago each process, on whatever node, sent its last heartbeat."""
+    ages = Heartbeat.objects.filter(name__in=("web", *_WORK)).order_by("name")
+    return {name: age.total_seconds() for name, age in ages.values_list("name", Now() - F("last"))}
+
+
+def _waiting() -> dict[str, tuple[int, float]]:
+    """Return how much waits for an accelerator (`queue`) and for each process, and the age of the oldest."""
+    rows: dict[str, QuerySet[Any]] = {
+        "queue": Run.objects.filter(state=RunState.QUEUED),
+        "imports": Import.objects.filter(finished=None),
+        "outbox": Delivery.objects.filter(delivered=None, given_up=None),
+    }
+    lines = {}
+    for name, waiting_rows in rows.items():
+        line = waiting_rows.aggregate(count=Count("pk"), age=Now() - Min("created"))
+        lines[name] = (line["count"], max(line["age"].total_seconds(), 0.0) if line["count"] else 0.0)
     behind = waiting()
-    behind_s = (now - behind.since).total_seconds() if behind.since else 0.0
-    hosts = Counter(state_of(host, now) for host in visible_hosts())
-    ages = Heartbeat.objects.order_by("name").values_list("name", Now() - F("last"))
-    ages_s = {name: age.total_seconds() for name, age in ages}
-    gauges = [
-        _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState)),
-        _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState)),
-        _gauge("hud_queue_length", "Runs that wait for an accelerator.", queued.count()),
-        _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", oldest_s),
-        _gauge("hud_hosts", "Attached hosts by state.", {state: hosts[state] for state in _HOST_STATES}),
-        _gauge("hud_beacon_age_seconds", "Since a process went round last.", ages_s, label="process"),
-        _gauge("hud_judge_waiting_series", "Series that wait for a verdict.", behind.series),
-        _gauge("hud_judge_waiting_seconds", "How long the judge has not caught up.", behind_s),
-        _gauge("hud_uploads", "Uploads taken in.", Upload.objects.count()),
-    ]
-    return HttpResponse("".join(gauges), content_type="text/plain; version=0.0.4; charset=utf-8")
+    behind_s = (timezone.now() - behind.since).total_seconds() if behind.since else 0.0
+    return {**lines, "judge": (behind.series, behind_s)}
 
 
-def _gauge(name: str, meaning: str, value: float | Mapping[str, float], *, label: str = "state") -> str:
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer the figures of this node's requests, and those of the installation, in Prometheus' format."""
+    registry = CollectorRegistry(auto_describe=False)
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # under gunicorn
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    else:
+        registry.register(access_log.REQUESTS)
+        registry.register(access_log.SECONDS)
+    registry.register(_Figures())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+class _Figures(Collector):
+    """The gauges of what the database and the disk say."""
+
+    def collect(self) -> Iterator[Metric]:
+        now = timezone.now()
+        hosts = {host.name: state_of(host, now) for host in visible_hosts()}
+        by_state = Counter(hosts.values())
+        lines = _waiting()
+        disk = shutil.disk_usage(settings.HUD_DATA)
+        yield _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState), "state")
+        yield _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState), "state")
+        yield _gauge("hud_queue_length", "Runs that wait for an accelerator.", lines["queue"][0])
+        yield _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", lines["queue"][1])
+        counts = {state: by_state[state] for state in _HOST_STATES}
+        yield _gauge("hud_hosts", "Attached hosts by state.", counts, "state")
+        reached = {name: state != "lost" for name, state in hosts.items()}
+        yield _gauge("hud_host_up", "Whether a host sends heartbeats.", reached, "host")
+        yield _gauge("hud_beacon_age_seconds", "Since a process went round last.", _ages_s(), "process")
+        yield _gauge("hud_judge_waiting_series", "Series that wait for a verdict.", lines["judge"][0])
+        yield _gauge("hud_judge_waiting_seconds", "How long the judge has not caught up.", lines["judge"][1])
+        yield _gauge("hud_imports_waiting", "Import jobs that have not ended.", lines["imports"][0])
+        yield _gauge("hud_imports_oldest_seconds", "How long the oldest of them waits.", lines["imports"][1])
+        yield _gauge("hud_outbox_waiting", "Messages that wait to be delivered.", lines["outbox"][0])
+        yield _gauge("hud_outbox_oldest_seconds", "How long the oldest of them waits.", lines["outbox"][1])
+        yield _gauge("hud_uploads", "Uploads taken in.", Upload.objects.count())
+        yield _gauge("hud_disk_free_bytes", "Free in the data folder.", disk.free)
+        yield _gauge("hud_disk_size_bytes", "Size of the disk of the data folder.", disk.total)
+
+
+def _gauge(name: str, meaning: str, value: float | Mapping[str, float], label: str = "") -> GaugeMetricFamily:
     """Return one value, or one for each value of a label."""
-    values = value if isinstance(value, Mapping) else {"": value}
-    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-    for key, number in values.items():
-        labels = f'{{{label}="{key}"}}' if key else ""
-        lines.append(f"{name}{labels} {number:.10g}")
-    return "\n".join(lines) + "\n"
+    gauge = GaugeMetricFamily(name, meaning, labels=[label] if label else [])
+    for key, number in (value if isinstance(value, Mapping) else {"": value}).items():
+        gauge.add_metric([key] if label else [], number)
+    return gauge
 
 
 def _by_state(model: type[Model], states: Iterable[str]) -> dict[str, int]:

@@ -34,7 +34,7 @@ class _OptionsField(forms.CharField):
 
 
 class _KnobField(forms.CharField):
-    """A word that the suite looks up, or integers joined by + as on the command line."""
+    """A word that the suite looks up, flags, or integers joined by + as on the command line."""
 
     def __init__(self, knob: Option, **about: Any) -> None:
         super().__init__(max_length=200, **about)
@@ -60,7 +60,7 @@ def _knob_field(knob: Option) -> forms.Field:
         return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
     if knob.kind == "ints":
         about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
-    if knob.kind in ("ints", "word"):
+    if knob.kind in ("ints", "word", "flags"):
         return _KnobField(knob, **about)
     values = {_knob_text(value): value for value in knob.choices or (True, False)}
     return forms.TypedChoiceField(
@@ -278,19 +278,8 @@ class NewRunForm(RerunForm):
             field.choices = [(value, value) for value in values]
         self.fields.pop("pinned", None)
 
-    @property
-    def matrix_fields(self) -> list[forms.BoundField]:
-        return [self[name] for name in ("modes", "dtypes", "backends")]
-
-    @property
-    def ab_fields(self) -> list[forms.BoundField]:
-        names = ("environment", "base_environment", "new_options", "draws")
-        return [self[name] for name in names if name in self.fields]
-
-    @property
-    def number_fields(self) -> list[forms.BoundField]:
-        names = ("compilations", "repeats", "caches")
-        return [self[name] for name in names if name in self.fields]
+    def named(self, names: str) -> list[forms.BoundField]:
+        return [self[name] for name in names.split() if name in self.fields]
 
     def selection(self, suite: str, device: str) -> Selection:
         lists = {name: self.cleaned_data[name] for name in ("cases", "modes", "dtypes", "backends")}

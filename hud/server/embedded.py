@@ -43,7 +43,7 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two host
 _INSTALLS = {18: "pginstall18", 16: "pginstall"}
 # libpq's names and Django's
 _ADDRESS = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
-PRIVATE_FILES = ("secret_key", "operator.json", "host.json")  # below the data folder
+PRIVATE_FILES = ("secret_key", "data_id", "operator.json", "host.json")  # below the data folder
 _LOCALES = {18: ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale"), 16: ("--locale=C",)}
 
 
@@ -76,13 +76,17 @@ def secret_key(data: Path, *, required: bool) -> str:
     """
     if required:
         raise ValueError("SECRET_KEY is not set; HUD_ENV=production needs one of at least 50 characters")
-    path = data / "secret_key"
+    return written_once(data / "secret_key", secrets.token_urlsafe(64))
+
+
+def written_once(path: Path, text: str) -> str:
+    """Return what a file holds, which is created with this text where there is none."""
     with suppress(FileNotFoundError):
         return path.read_text()
-    make_folder(data)
+    make_folder(path.parent)
     draft = path.with_suffix(f".{os.getpid()}")
-    write_private(draft, secrets.token_urlsafe(64))
-    with suppress(FileExistsError):  # another process was first; its key counts
+    write_private(draft, text)
+    with suppress(FileExistsError):  # another process was first; its text counts
         os.link(draft, path)
     draft.unlink()
     return path.read_text()

@@ -4,6 +4,8 @@ import gc
 import logging
 import os
 import resource
+import shutil
+import tempfile
 import threading
 import time
 from typing import Any
@@ -21,8 +23,25 @@ os.umask(0o077)  # uploads are private to this user
 preload_app = True  # one import for all processes; an error in it ends the master at once
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk  # nosec B108
 
+# the figures of all workers, before anything imports prometheus_client
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="compiler-hud-metrics-")
+
 OBJECTS_UNTIL_COLLECTION = 20_000  # by default 700, which an upload makes every 100 records
 BEAT_S = 10  # without these heartbeats tick breaks no lease
+
+
+def on_starting(_server: Any) -> None:
+    """Refuse to start beside a node that does not share this HUD_DATA: gunicorn prints a RuntimeError."""
+    from django.db import connections  # noqa: PLC0415 - needs settings
+
+    from hud.hosts import heartbeats  # noqa: PLC0415
+
+    heartbeats.join()
+    connections.close_all()  # its workers have their own
+
+
+def on_exit(_server: Any) -> None:
+    shutil.rmtree(os.environ["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
 
 
 def post_fork(_server: Any, _worker: Any) -> None:

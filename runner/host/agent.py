@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
+from runner.client.connection import HudError, KeyRefused, Refused, Unreachable
+from runner.host.client import Hud, LeaseBroken
 from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
@@ -37,6 +38,7 @@ from runner.system.task_files import write_json
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
 _LOOK_S = 0.25
+_STRAYS_S = 30.0
 _WATCH_S = 5.0  # between two looks at the packages of the interpreters
 _FIRST_BEAT_S = 10.0  # until the HUD says how often
 _UNREACHABLE_S = 2.0
@@ -57,6 +59,10 @@ class Attachment:
     hud: str  # address
     name: str
     key: str = field(repr=False)
+    ca: str = ""  # file of the authority of its certificate; '' one that this machine trusts
+
+    def connect(self) -> Hud:
+        return Hud(self.hud, self.key, ca=self.ca)
 
 
 @dataclass(frozen=True)
@@ -107,11 +113,12 @@ class Agent:
     _answer: dict[str, Any] = field(default_factory=dict)
     _last_message: str = ""
     _workers: dict[str, _Worker] = field(default_factory=dict)
+    _look_for_strays: float = 0.0  # the time of the next look
     _signalled: threading.Event = field(default_factory=threading.Event)
     _detached: bool = False
 
     def __post_init__(self) -> None:
-        self._hud = Hud(self.attachment.hud, self.attachment.key)
+        self._hud = self.attachment.connect()
         self._fingerprints = Fingerprints(self.data / "fingerprints.json", self.pythons)
 
     def run(self, *, stay: bool = False) -> int:
@@ -257,6 +264,7 @@ class Agent:
         for name, worker in list(self._workers.items()):
             code = worker.process.poll()
             if code is not None:
+                self._look_for_strays = 0.0
                 self._replace(name, worker, code)
             elif configs and configs.get(name) != worker.config and not _is_busy(worker):
                 worker.process.terminate()
@@ -306,11 +314,14 @@ class Agent:
         self._workers[name] = self._start(config, pause_s=min(2 * worker.pause_s, _LONGEST_RESTART_S))
 
     def _kill_strays(self) -> None:
-        """Kill what dead workers left: it has become our child. Our own helpers share our session."""
+        """Kill what dead workers left: it has become our child. Our own helpers share our session. To look
+        through /proc takes milliseconds, so an agent whose workers live does it rarely."""
+        if time.monotonic() < self._look_for_strays:
+            return
         workers = [worker.process.pid for worker in self._workers.values()]
-        for process in below_me(besides=workers):
-            if process.session == os.getsid(0):
-                continue
+        strays = [process for process in below_me(besides=workers) if process.session != os.getsid(0)]
+        self._look_for_strays = 0.0 if strays else time.monotonic() + _STRAYS_S
+        for process in strays:
             if not process.dead:
                 logger.warning("killed process %s, which a dead worker had left behind", process.pid)
                 send([process.pid], signal.SIGKILL)

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from runner.client.connection import HudError, KeyRefused, Untrusted, with_retries
 from runner.host.agent import Agent, Attachment
-from runner.host.client import Hud, HudError, KeyRefused, with_retries
+from runner.schema.records import Json
 from runner.schema.suite import BadRequest
 from runner.system import account
 from runner.system.accelerators import accelerators
@@ -33,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hud", default=os.environ.get("HUD_URL", ""), help="address, http://… (or HUD_URL)")
     add("--token", default="", help="one-time token that an operator made")
     add("--key", default=os.environ.get("HUD_KEY", ""), help="a host's key (or HUD_KEY)")
+    add("--ca", type=Path, help="the authority of its certificate, PEM; default: this machine's")
+    add("--move", default="", metavar="URL", help="the new address of the hud where this host is registered")
     add("--name", default="", help="of this host; default: the machine's")
     data = "folder for its key, what waits for delivery, and readings; ~/.local/share/compiler-hud"
     add("--data", type=Path, help=data)
@@ -46,10 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Register if needed, then work. Return 0 after a signal, 1 if the HUD detached this host. Raise
     BadRequest if this machine cannot be attached."""
-    base = os.environ.get("XDG_DATA_HOME")
-    default = (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
-    data = (options.data or default).expanduser().resolve()
-    pythons, labels = pythons_of(options.python), labels_of(options.label)  # before a token is spent
+    data = data_folder(options.data)
+    pythons = pythons_of([*built_pythons(data), *options.python])  # before a token is spent
+    labels = labels_of(options.label)
     with _locked(data):
         attachment = attachment_of(options, data)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -62,6 +64,23 @@ def main(options: argparse.Namespace) -> int:
             logger.warning("every user, benchmarks too, can read --key in the list of processes: use HUD_KEY")
         account.end_leftovers()
         return Agent(attachment, data, devices, pythons, labels).run(stay=options.stay)
+
+
+def data_folder(asked: Path | None) -> Path:
+    """Return the data folder that was asked for, or the user's own."""
+    base = os.environ.get("XDG_DATA_HOME")
+    default = (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
+    return (asked or default).expanduser().resolve()
+
+
+def built_folder(data: Path) -> Path:
+    """Return the folder of the interpreters that `python -m runner env` built."""
+    return data / "interpreters"
+
+
+def built_pythons(data: Path) -> list[str]:
+    """Return them as NAME=PATH."""
+    return [f"{python.parts[-3]}={python}" for python in sorted(built_folder(data).glob("*/bin/python"))]
 
 
 def _locked(data: Path) -> TextIO:
@@ -90,19 +109,25 @@ def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
         stored = json.loads(path.read_text())
         spent = stored.pop("token_sha256", "")
         known = Attachment(**stored)
-    address = (options.hud or (known.hud if known else "")).rstrip("/")
+    if options.move and not known:
+        raise BadRequest(f"{path} has no registration to move; say --hud and --token")
+    address = (options.move or options.hud or (known.hud if known else "")).rstrip("/")
     if not address:
         raise BadRequest("say --hud http://… of the hud to attach to")
+    ca = str(options.ca.expanduser().absolute()) if options.ca else known.ca if known else ""
     name = options.name or _UNSAFE.sub("-", platform.node()).strip("-._") or "host"
     if options.key:
-        attachment = Attachment(address, name, options.key)
-    elif known and known.hud == address and _digest(options.token) in {"", spent}:
-        return known
+        attachment = Attachment(address, name, options.key, ca)
+    elif known and (options.move or address == known.hud) and _digest(options.token) in {"", spent}:
+        attachment = dataclasses.replace(known, hud=address, ca=ca)
     elif options.token:
-        attachment = _register(address, options.token, name)
+        attachment = _register(Attachment(address, name, "", ca), options.token)
     else:
-        raise BadRequest(f"say --token, which an operator makes on {address}/hosts/, or --key")
-    write_json(path, {**dataclasses.asdict(attachment), "token_sha256": _digest(options.token)})
+        moved = f"; or --move {address}, if {known.hud} is there now" if known else ""
+        raise BadRequest(f"say --token, which an operator makes on {address}/hosts/, or --key{moved}")
+    attachment.connect()  # what can be no address or authority raises WrongUsage
+    digest = _digest(options.token) or spent
+    write_json(path, {**dataclasses.asdict(attachment), "token_sha256": digest})
     return attachment
 
 
@@ -110,16 +135,23 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest() if token else ""
 
 
-def _register(address: str, token: str, name: str) -> Attachment:
-    hud = Hud(address)
-    sys.stderr.write(f"attach: waiting for {address} to answer, to register {name} there\n")
+def _register(attachment: Attachment, token: str) -> Attachment:
+    hud = attachment.connect()
+    sys.stderr.write(f"attach: waiting for {hud.url} to answer, to register {attachment.name} there\n")
     sys.stderr.flush()
+
+    def register() -> dict[str, Json]:
+        try:
+            return hud.register(token, attachment.name)
+        except Untrusted as error:  # which waiting does not change
+            raise BadRequest(str(error)) from None
+
     try:
-        answer = with_retries(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
+        answer = with_retries(register, patience_s=_PATIENCE_S)
     except HudError as error:
         refused = "the token is refused: " if isinstance(error, KeyRefused) else ""
         raise BadRequest(f"{refused}{error}") from error
-    return Attachment(address, str(answer["name"]), str(answer["key"]))
+    return dataclasses.replace(attachment, name=str(answer["name"]), key=str(answer["key"]))
 
 
 def pythons_of(given: Sequence[str]) -> dict[str, Interpreter]:

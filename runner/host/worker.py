@@ -35,8 +35,9 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
+from runner.client.connection import HudError, Unreachable, with_retries
 from runner.host.agent import WorkerConfig
-from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
+from runner.host.client import Hud, Lease, LeaseBroken
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
@@ -145,7 +146,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     except (locks.Busy, OSError) as error:  # the agent reports a busy one; or the disk is full
         logger.warning("%s cannot be locked, so nothing is claimed: %s", name, error)
         return
-    hud = Hud(config.host.hud, config.host.key)
+    hud = config.host.connect()
     interpreters = Fingerprints(Path(config.data) / "fingerprints.json", config.pythons)  # the agent's file
     try:
         go_on = True

@@ -12,10 +12,14 @@ import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-# Of agent and HUD; a host with another one is refused. 2: a task says its compilation and its caches.
-PROTOCOL = 2
+# Of agent and HUD, which also takes hosts of the one before. 2: a task says its compilation and its caches.
+# 3: heartbeats and records say the runner's version.
+PROTOCOL = 3
+RELEASE = "0.1.0"
 FUNCTION = "runner.host.jobs.work"  # a name that hosts expect; nobody imports it
 CHANGED_INTERPRETER = "changed_interpreter"  # code of a task that ends for it
 _COMMIT_DIGITS = 9
@@ -24,6 +28,22 @@ _SECRET = re.compile(
     r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
     re.IGNORECASE,
 )
+
+
+def sources() -> dict[str, bytes]:
+    """Return the files of the runner by their path below its folder."""
+    folder = Path(__file__).resolve().parent.parent
+    paths = (path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts and path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@cache
+def version() -> str:
+    """Return the runner's release, and a digest of its files: another one may measure otherwise."""
+    digest = hashlib.sha256()
+    for name, content in sources().items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{RELEASE}+g{digest.hexdigest()[:8]}"
 
 
 def sign(job_id: str, argument: str, *, key_digest: str, queue: str) -> str:

@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from runner.schema.protocol import version
+
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
 
 # Outcome of a case inside a run, in the order in which a page lists them.
@@ -99,8 +101,8 @@ class Record:
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON object without fields that are None."""
-        said: dict[str, Json] = _without_none(dataclasses.asdict(self))
-        return said
+        content: dict[str, Json] = _without_none(dataclasses.asdict(self))
+        return content
 
 
 def _without_none(value: Json) -> Json:
@@ -134,7 +136,7 @@ def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict
 
 def worst_quality(codes: Iterable[str | None]) -> str:
     """Return the worst of these codes, '' without any; what is unknown counts as the least."""
-    order = {code: place for place, code in enumerate(QUALITIES)}
+    order = {code: rank for rank, code in enumerate(QUALITIES)}
     return min(filter(None, codes), key=lambda code: order.get(code, len(order)), default="")
 
 
@@ -207,7 +209,7 @@ class Environment:
             "cpu_info": self.cpu,
             "cpu_count": self.cpu_count,
             "gpu_info": self.gpu,
-            "extra_info": {key: value for key, value in facts.items() if value},
+            "extra_info": {key: value for key, value in facts.items() if value} | {"runner": version()},
         }
         known = {name: entry for name, entry in versions.items() if entry["version"]}
         return {"runners": [runner], "dependencies": known}

@@ -21,7 +21,7 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   send(event.submitter?.value || "look");
 });
-form.elements.file.addEventListener("change", () => send("look"));
+form.addEventListener("change", () => form.elements.file.files.length && send("look"));
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {
   event.preventDefault();

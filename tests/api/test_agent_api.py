@@ -104,6 +104,7 @@ def test_a_heartbeat_returns_accelerators_and_their_queues(agent: Agent) -> None
     assert answer["state"] == "online"
     assert answer["queues"] == {"cpu": f"host-{answer['host']}-accelerator-{answer['accelerators']['cpu']}"}
     assert agent.beat(protocol=99).status_code == 409
+    assert agent.beat(protocol=PROTOCOL - 2).status_code == 409
     assert agent.beat(devices=[{"name": "../../x", "device": "cpu"}]).status_code == 422
 
 

@@ -24,7 +24,7 @@ _PAGES = """
 /hosts/ /hosts.json /hosts/live /hosts/token /hosts/{host}/pause /hosts/{host}/drain /hosts/{host}/detach
 /schedules/{schedule} /schedules/{schedule}/delete /keys/ /keys.json /keys/{key}/revoke /login/ /healthz
 /readyz /metrics /api/v1/docs /api/v1/openapi.json /admin/ /admin/hud/run/ /admin/hud/host/ /django-rq/
-/static/css/hud.css /nothing /logout/
+/static/css/hud.css /nothing /logout/ /statusz
 """
 _EXPERIMENTS = "/api/v1/experiments?limit=1000&cursor=0"
 _RUNS = f"/runs.json?before={MISSING}"

@@ -1,13 +1,14 @@
-"""/readyz names each component that stands still; /healthz asks nothing."""
+"""/readyz is of this node, /statusz names each shared part that stands still; /healthz asks nothing."""
 
 from __future__ import annotations
 
 import io
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
@@ -15,19 +16,22 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from hud.hosts import heartbeats, queues
 from hud.judging import judge
-from hud.models import Heartbeat, Run, Series, State, UnjudgedRun
+from hud.models import Heartbeat, Import, Run, Series, State, UnjudgedRun
+from hud.server import embedded
 from tests.support.factories import create_measurement, create_run
-from tests.support.servers import RedisServer
+from tests.support.servers import Hud, RedisServer
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 PROCESSES = ("tick", "judge", "imports")
 
 
 def wrong(client: Client) -> set[str]:
-    answer: Any = client.get("/readyz")
-    found = {name for name, state in answer.json()["components"].items() if state != "ok"}
-    assert answer.status_code == (503 if found else 200)
-    return found
+    answer: Any = client.get("/statusz")
+    standing = {name for name, part in answer.json()["parts"].items() if part["problem"]}
+    assert answer.status_code == (503 if standing else 200)
+    assert client.get("/readyz").status_code == 200, "this node serves its pages"
+    return standing
 
 
 def test_each_component_that_stands_still_is_named(client: Client, redis_server: RedisServer) -> None:
@@ -43,6 +47,51 @@ def test_each_component_that_stands_still_is_named(client: Client, redis_server:
     assert wrong(client) == {"redis"}
     redis_server.start()
     assert wrong(client) == set()
+
+
+def test_ages_and_what_waits_are_numbers(client: Client, redis_server: RedisServer) -> None:
+    assert "age_s" not in client.get("/statusz").json()["parts"]["tick"]
+    heartbeats.beat("tick")
+    Heartbeat.objects.filter(name="tick").update(last=timezone.now() - timedelta(seconds=30))
+    Import.objects.create(content_key="k", created=timezone.now() - timedelta(seconds=90))
+    create_run(State.QUEUED)
+    parts = client.get("/statusz").json()["parts"]
+    assert 30 <= parts["tick"]["age_s"] < 60
+    assert parts["imports"]["waiting"] == parts["queue"]["waiting"] == 1
+    assert 90 <= parts["imports"]["oldest_s"] < 120
+    assert parts["outbox"] == {"problem": "", "waiting": 0, "oldest_s": 0}
+
+
+def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
+    client: Client, settings: Any, tmp_path: Path
+) -> None:
+    heartbeats.join()
+    shared, settings.HUD_DATA = settings.HUD_DATA, tmp_path
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["components"]["database"]) == (503, "ok")
+    assert answer.json()["components"]["data_folder"] != "ok"
+    with pytest.raises(heartbeats.OtherDataFolder):
+        heartbeats.join()
+    for command in (["judge", "--once"], ["bootstrap"]):
+        with pytest.raises(CommandError):
+            call_command(*command)
+    assert not (tmp_path / "host.json").exists()
+    settings.HUD_DATA = shared
+    heartbeats.join()
+    for silence in (timedelta(seconds=60), timedelta(days=-400)):  # it has stopped; its clock had jumped
+        Heartbeat.objects.update(last=timezone.now() - silence)
+        settings.HUD_DATA = embedded.make_folder(tmp_path / str(silence.days))
+        heartbeats.join()
+        assert client.get("/readyz").status_code == 200
+        Heartbeat.objects.all().delete()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_web_says_why_it_does_not_start(live_hud: Hud, tmp_path: Path) -> None:
+    wait_for(lambda: Heartbeat.objects.filter(name="web").exists(), "a heartbeat of the first node")
+    second = Hud(tmp_path, live_hud.database_url)
+    with pytest.raises(AssertionError, match=r"the web ended(?s:.)*Share one folder"):
+        second.start(DJANGO_SETTINGS_MODULE="hud.settings", HUD_DATA=str(tmp_path))
 
 
 def test_a_full_redis_is_named(client: Client, redis_server: RedisServer) -> None:

@@ -50,7 +50,7 @@ def test_a_look_shows_what_would_be_stored_and_stores_nothing(person: Client) ->
         ("huggingface", "up", "h200"),
         ("huggingface", "none", "h200"),
     }
-    for kind in (Run, Upload, Experiment, Measurement):
+    for kind in (Run, Upload, Experiment, Measurement, ApiKey):
         assert not kind.objects.exists(), kind
     assert not Audit.objects.filter(action="upload").exists()
 

@@ -78,16 +78,22 @@ def test_this_machine_is_a_host_whose_key_stays_while_it_is_valid(folder: Path) 
     assert read(folder / "host.json") == {**first, "hud": "http://127.0.0.1:9000"}
 
     ApiKey.objects.update(revoked=Now())
-    bootstrap()
+    bootstrap(hud="http://127.0.0.1:9000")
     assert find_key(read(folder / "host.json")["key"])
     assert Host.objects.count() == 1
 
 
-def test_a_detached_host_stays_detached(folder: Path) -> None:
+def test_a_web_machine_without_an_agent_is_no_host(folder: Path) -> None:
     bootstrap()
+    assert not Host.objects.exists()
+    assert not (folder / "host.json").exists()
+
+
+def test_a_detached_host_stays_detached(folder: Path) -> None:
+    bootstrap(hud="http://127.0.0.1:8000")
     Host.objects.update(detached_at=Now())
     ApiKey.objects.update(revoked=Now())
-    said = bootstrap()
+    said = bootstrap(hud="http://127.0.0.1:8000")
     assert find_key(read(folder / "host.json")["key"]) is None
     assert f"detached the host {Host.objects.get().name}" in said
 

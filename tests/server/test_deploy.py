@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from django.test import Client
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.servers import ROOT, Hud, free_port
 from tests.support.waiting import wait_for
@@ -60,13 +62,20 @@ def test_every_setting_of_the_example_is_documented_or_read() -> None:
             )
 
 
+def series_of(family: Metric) -> set[str]:
+    """Return the names that a metric has in rules; those of a request come with the first one."""
+    endings = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(family.type, ("",))
+    return {family.name + ending for ending in endings}
+
+
 @pytest.mark.django_db
 def test_alerts_ask_for_metrics_that_are_served() -> None:
     rules = re.findall(r"expr: (.*)", (DEPLOY / "prometheus" / "alerts.yaml").read_text())
     asked = {name for rule in rules for name in re.findall(r"hud_\w+", rule)}
     served = Client().get("/metrics").content.decode()
     assert len(asked) >= 4
-    assert asked <= set(re.findall(r"^# TYPE (\w+)", served, re.MULTILINE))
+    names = {name for family in text_string_to_metric_families(served) for name in series_of(family)}
+    assert asked <= names, asked - names
 
 
 @pytest.fixture
@@ -83,6 +92,7 @@ def proxy(live_hud: Hud, tmp_path: Path) -> Iterator[str]:
     site = site.replace("server 127.0.0.1:8000", f"server {live_hud.url.removeprefix('http://')}")
     site = site.replace("server_name hud.example.org", "server_name 127.0.0.1")
     site = site.replace("$scheme", "https")  # as if it had ended TLS
+    site = site.replace("/var/log/nginx", str(tmp_path))
     folders = "".join(
         f"{name}_temp_path {tmp_path}/{name};"
         for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -113,8 +123,12 @@ def _status(url: str, data: bytes | None = None) -> int:
 
 @pytest.mark.skipif(not shutil.which("nginx"), reason="no nginx")
 @pytest.mark.soak
-def test_nginx_serves_pages_refuses_large_bodies_and_hides_no_metrics_from_its_machine(proxy: str) -> None:
+def test_nginx_serves_pages_refuses_large_bodies_and_hides_no_metrics_from_its_machine(
+    proxy: str, tmp_path: Path
+) -> None:
     assert _status(f"{proxy}/") == 200
+    lines = [json.loads(line) for line in (tmp_path / "compiler-hud.json").read_text().splitlines()]
+    assert ("/", 200, "GET") in {(line["path"], line["status"], line["method"]) for line in lines}
     assert _status(f"{proxy}/metrics") == 200
     assert _status(f"{proxy}/api/v1/results", b"x" * (81 * 2**20)) == 413
     with urllib.request.urlopen(f"{proxy}/readyz", timeout=20) as answer:

@@ -55,7 +55,7 @@ def test_others_are_redirected_to_https_and_this_machine_is_not() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("production")
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/statusz"])
 def test_probes_need_neither_https_nor_a_known_name(path: str) -> None:
     probe = Client(REMOTE_ADDR="192.0.2.7", SERVER_NAME="10.1.2.3")
     assert probe.get(path).status_code == 200

@@ -126,6 +126,7 @@ class Hud:
 
     def __init__(self, data: Path, database_url: str, checkout: Path = ROOT) -> None:
         self.port = free_port()
+        self.database_url = database_url
         self._checkout = checkout
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = data / f"web-{self.port}.log"

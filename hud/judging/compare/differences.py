@@ -64,7 +64,7 @@ def sentence(facts: Sequence[Fact], across: Collection[str]) -> str:
 
 def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
     """Return every fact of the points of each side, those of the runs first."""
-    found: dict[str, list[set[str]]] = {}
+    by_name: dict[str, list[set[str]]] = {}
     for at, points in enumerate(sides):
         run_ids, environment_ids = (
             np.unique(points.table[name][points.there]).tolist() for name in ("run", "environment")
@@ -74,6 +74,6 @@ def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
         facts += [flat(places.environments[pk].facts) for pk in environment_ids]
         for name, value in (item for fact in facts for item in fact.items()):
             if name != "date" and value not in (None, "", 0, {}):
-                found.setdefault(name, [set() for _side in sides])[at].add(str(value))
-    names = [*(name for name in _FIRST if name in found), *sorted(found.keys() - _FIRST)]
-    return [Fact(name, tuple(tuple(sorted(values)) for values in found[name])) for name in names]
+                by_name.setdefault(name, [set() for _side in sides])[at].add(str(value))
+    names = [*(name for name in _FIRST if name in by_name), *sorted(by_name.keys() - _FIRST)]
+    return [Fact(name, tuple(tuple(sorted(values)) for values in by_name[name])) for name in names]

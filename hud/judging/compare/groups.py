@@ -131,11 +131,11 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bool
     sides = cohort.sides[0], cohort.sides[side]
     both = (sides[0].deciding > 0) & (sides[1].deciding > 0)
     matched = both.sum(axis=0)
-    place = np.where(both, cohort.order, 0).sum(axis=0) / np.maximum(matched, 1)
+    rank = np.where(both, cohort.order, 0).sum(axis=0) / np.maximum(matched, 1)
     kinds, by_device = [_kind(metric) for metric in cohort.metrics], _by_device(cohort)
     order = [
         by_device[at] if matched[by_device[at]] == matched[at] else at
-        for at in np.lexsort((place, -matched)).tolist()
+        for at in np.lexsort((rank, -matched)).tolist()
     ]
     means = _means(cohort, sides, np.arange(cohort.ids.size), order, kinds)
     for column in order:
@@ -197,27 +197,27 @@ def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
         "new_passes": both & head_passes & ~base_passes,
         "undecided": sides[1].table.undecided[members].any(axis=1),
     }
-    return {name: int(np.count_nonzero(found)) for name, found in counted.items()}
+    return {name: int(np.count_nonzero(flags)) for name, flags in counted.items()}
 
 
 def _means(
     cohort: Cohort, sides: Sides, members: Ints, order: Iterable[int], kinds: Sequence[str]
 ) -> dict[str, Mean]:
     """Return for each kind the first metric of `order` that cases of both sides have."""
-    found: dict[str, Mean] = {}
+    by_kind: dict[str, Mean] = {}
     tables = [side.deciding[members] for side in sides]
     left, right = (table > 0 for table in tables)
     both = left & right
-    counts, lefts, rights = (one.sum(axis=0).tolist() for one in (both, left, right))
+    counts, lefts, rights = (part.sum(axis=0).tolist() for part in (both, left, right))
     for column in order:
         kind, matched = kinds[column], counts[column]
-        if kind and kind not in found and matched:
+        if kind and kind not in by_kind and matched:
             base, head = (table[both[:, column], column] for table in tables)
             before, after, low, high, p = aggregates.paired_means(base, head)
-            low, high = (None if one is None else one - 1 for one in (low, high))
+            low, high = (None if bound is None else bound - 1 for bound in (low, high))
             alone = lefts[column] - matched, rights[column] - matched
-            found[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
-    return {kind: found[kind] for kind in KINDS if kind in found}
+            by_kind[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
+    return {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
 
 
 def _kind(metric: Metric) -> str:

@@ -173,8 +173,8 @@ class Points:
         series, run, environment, value, status, count = (
             self.table[name][rows, columns].tolist() for name in (*ids, "value", "status", "count")
         )
-        values = [None if math.isnan(one) else one for one in value]
-        statuses, ab_sides = [STATUS_NAMES[one] for one in status], [self.side.ab_side] * len(run)
+        values = [None if math.isnan(number) else number for number in value]
+        statuses, ab_sides = [STATUS_NAMES[code] for code in status], [self.side.ab_side] * len(run)
         return list(map(ComparedPoint, series, run, environment, values, statuses, count, ab_sides))
 
 
@@ -236,8 +236,8 @@ class Cohort:
         thresholds = Thresholds.read()
         rules = [[default_rule(metric) for metric in metrics]]
         if {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
-            found = Experiment.objects.in_bulk(ids.tolist())
-            rules = [[thresholds.of(found[pk], metric) for metric in metrics] for pk in ids.tolist()]
+            experiments = Experiment.objects.in_bulk(ids.tolist())
+            rules = [[thresholds.of(experiments[pk], metric) for metric in metrics] for pk in ids.tolist()]
         tables = [points.tabled(ids, metrics) for points in sides]
         suites = sorted({key.suite for key, _pks, _places in groups})
         hosts = {points.side.filters.get("host", "") for points in sides}
@@ -359,6 +359,6 @@ class Places:
         measured, which = np.unique(keys, return_inverse=True)
         places = [self.of(key >> 32, key & (2**32 - 1)) for key in measured.tolist()]
         of_base, of_head = np.array([numbers.setdefault(spot, len(numbers)) for spot in places], int)[which]
-        found = np.zeros(len(base.there), bool)
-        found[both[0][of_base != of_head]] = True
-        return found
+        differs = np.zeros(len(base.there), bool)
+        differs[both[0][of_base != of_head]] = True
+        return differs

@@ -1,9 +1,9 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any
 
@@ -60,7 +60,7 @@ class Candidate:
     totals: Totals
     groups: list[CohortGroup]
     across: list[str]  # what the comparison is across: of `hud.points.sides.FILTERS`
-    axes: list[Axis]
+    axes: Callable[[], list[Axis]]
 
     @property
     def telling(self) -> int:
@@ -183,7 +183,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
         totals = groups_of.totals(cohort, place, groups, known[place - 1])
-        axes = groups_of.axes(cohort, place, totals, pairs[place - 1].noise)
+        axes = partial(groups_of.axes, cohort, place, totals, pairs[place - 1].noise)
         candidates.append(Candidate(side, verdicts, reasons, totals, groups, cohort.across, axes))
     return ComparePage(
         stream,

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from hud.models import TERMINAL, Compilation, Environment, Experiment, Run, Stream
 from hud.points import nights, sides
+from hud.points.nights import Night
 from hud.points.sides import EXPERIMENT_KINDS, BadSide, runs_of, stream_of
 from hud.points.streams import night_of
 from hud.points.targets import arch_name
@@ -94,16 +95,17 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
     if named != sides.Side(kind, name, filters):
         raise BadSide(f"{text[:80]!r} is a side of one experiment, which What changed compares", 400)
     environments = _environments(filters["torch"]) if "torch" in filters else None
+    night: Night | None = None
     if kind == "run":
         with_stream = "JOIN hud_stream stream ON stream.id = own.stream_id WHERE own.id = %(run)s"
         rows = fetch_models(Run, with_stream, {"run": name}, stream=Stream)
     else:
         stream = stream_of(named, stream)
         runs = runs_of(named, stream).select_related("stream").defer("provenance")
-        of_night = kind == "night" or (kind == "latest" and filters.keys() <= {"stream", "arch", "dtype"})
-        if of_night:
+        if kind == "night" or (kind == "latest" and filters.keys() <= {"stream", "arch", "dtype"}):
             asked = {part: filters.get(part, chosen) for part, chosen in subject.items()}
             night = night_of(f"{kind}:{name}", stream, asked)
+        if night or kind == "night":
             rows = list(runs.filter(pk__in=night.runs if night else ()))
         else:
             rows = list((runs if kind == "commit" else runs.filter(state__in=TERMINAL))[:_MOST_RUNS])
@@ -113,7 +115,7 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
             several = ", ".join(commit[:12] for commit in commits[:5])
             raise BadSide(f"{len(commits)} commits begin with {name}: {several}; give more of it", 400)
         rows = [run for run in rows if run.commit == name or name not in commits]
-    if kind != "run" and not of_night and kind != "commit":
+    if kind not in {"run", "commit"} and not night:
         first = next(iter(_with_results(rows, {**subject, **filters}, environments, most=1)), None)
         rows = [
             run
@@ -221,7 +223,7 @@ def _why_not_one(side: sides.Side, runs: QuerySet[Run]) -> str:
     if not runs.exists():
         return "there is no run with this number" if side.kind == "run" else "the stream has no such run"
     known = Experiment.objects.filter(compilations__run__in=runs).distinct().order_by("pk")[:20]
-    names = ", ".join(f"{one.pk} ({one.title} {one.backend})" for one in known)
+    names = ", ".join(f"{experiment.pk} ({experiment.title} {experiment.backend})" for experiment in known)
     if not names:
         return "no kernels are known of it; only compilations that named them can be compared"
     if side.experiment is None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from hud.accounts.keys import create_key, find_key
 from hud.accounts.roles import Role, create_user
+from hud.hosts import heartbeats
 from hud.models import Host, Metric
 from hud.runs import schedules
 from hud.server.embedded import make_folder, write_private
@@ -23,28 +24,29 @@ OPERATOR = "operator"
 
 
 class Command(BaseCommand):
-    help = (
-        "Create the operator's account, this machine as a host with its key, the registry of metrics and"
-        " the daily schedule of ceilings."
-    )
+    help = "Create the operator's account, the registry of metrics and the daily schedule of ceilings."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        text = "address under which the embedded agent finds the web"
-        parser.add_argument("--hud", default="http://127.0.0.1:8000", help=text)
+        text = "also create this machine as a host with its key; the web's address for its agent"
+        parser.add_argument("--hud", default="", help=text)
 
     @transaction.atomic
     def handle(self, *_args: Any, hud: str, **_options: Any) -> None:
         make_folder(settings.HUD_DATA)
+        try:
+            heartbeats.join()
+        except heartbeats.OtherDataFolder as error:
+            raise CommandError(str(error)) from None
         sync_metrics()
         schedules.create_default()
-        host = sync_host(settings.HUD_DATA / "host.json", hud=hud)
+        host = sync_host(settings.HUD_DATA / "host.json", hud=hud) if hud else None
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)
         if password:
             self.stdout.write(f'Operator account "{OPERATOR}", password {password} (kept in {path})')
         else:
             self.stdout.write(f'The password of the account "{OPERATOR}" is in {path}')
-        if host.detached_at:
+        if host and host.detached_at:
             self.stdout.write(
                 f"This machine runs nothing: an operator detached the host {host.name} on"
                 f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {hud}/hosts/"

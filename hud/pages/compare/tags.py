@@ -180,22 +180,20 @@ def axis(shown: Axis, rows: Sections) -> SafeString:
     and those furthest from the middle are named where their rows are shown."""
     logs = [math.log1p(max(change, -0.999)) for _pk, _backend, change in shown.changes]
     low, high = min([0.0, *logs]), max([0.0, *logs])
-    span = max(high - low, 0.02)
+    width = max(high - low, 0.02)
 
     def x_of(log: float) -> float:
-        return 40 + (_WIDTH - 80) * (0.5 + (log - (low + high) / 2) / span)
+        return 40 + (_WIDTH - 80) * (0.5 + (log - (low + high) / 2) / width)
 
     bins: dict[int, list[str]] = {}
     for (_pk, backend, _change), log in zip(shown.changes, logs, strict=True):
         bins.setdefault(round(x_of(log) / _STEP), []).append(f"pt s{colour(backend)}")
-    marks = []
-    for place, styles in bins.items():
-        step = min(_STEP, (_FLOOR - _TOP) / len(styles))
-        marks += [
-            f'<circle class="{style}" cx="{place * _STEP}" cy="{_FLOOR - step * at:.1f}" r="3"/>'
-            for at, style in enumerate(sorted(styles))
-        ]
-    ends = [(low + high) / 2 + span * part for part in (-0.5, -0.25, 0.0, 0.25, 0.5)]
+    marks = [
+        f'<circle class="{style}" cx="{place * _STEP}" cy="{_FLOOR - _STEP * at}" r="3"/>'
+        for place, styles in bins.items()  # of many as many as there is room for, in their proportion
+        for at, style in enumerate(sorted(styles)[:: math.ceil(len(styles) * _STEP / (_FLOOR - _TOP))])
+    ]
+    ends = [(low + high) / 2 + width * part for part in (-0.5, -0.25, 0.0, 0.25, 0.5)]
     ticks = [
         element("text", signed_percent(math.expm1(end)), x=f"{x_of(end):.0f}", y="108", text_anchor="middle")
         for end in ends

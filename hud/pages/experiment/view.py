@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import orjson
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -35,10 +36,11 @@ from hud.runs.forms import RerunForm
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
-from hud.states.regressions import RegressionState, possible
+from hud.states.regressions import RegressionState
 from hud.tables.formatting import better, signed_percent, unit
-from hud.tables.html import NOTHING, badge_html, options
+from hud.tables.html import NOTHING, badge_html, json_block, options
 from hud.tables.table import IDENTITY
+from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
 
@@ -235,7 +237,6 @@ def _render(
         "page": page,
         "experiment": page.experiment,
         "regression": regression,
-        "actions": possible(RegressionState(regression.state)) if regression else [],
         "choices": (min(choices), max(choices)) if len(choices) > 1 else None,
         "choice": page.choice,
         "canvas": canvas,
@@ -247,7 +248,7 @@ def _render(
         "hosts": drawing.hosts(canvas),
         "heads": drawing.heads(canvas) if canvas.events else "",
         "axis": drawing.axis(canvas),
-        "details": tables.json_block(details_of(page, canvas), "chart-details"),
+        "details": json_block(orjson.dumps(details_of(page, canvas)).decode(), "chart-details"),
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": page.spec.command() if page.spec else "",
@@ -262,11 +263,12 @@ def _render(
             page.points, page, css="points", scroll="scroll tall", frame=tables.frame_of_point
         ),
         "metrics": tables.METRICS.html(
-            page.metrics,
+            [point for point in page.metrics if not OF_OPERATION.fullmatch(point.metric.name)],
             page,
             scroll="scroll tall",
             frame=tables.framed(lambda point: point.metric == page.metric),
         ),
+        "operations": tables.operations(page),
         "metric_options": options(
             ((point.metric.name, point.metric.title) for point in page.metrics),
             page.metric.name if page.metric else "",

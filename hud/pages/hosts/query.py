@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from hud.hosts.registration import state_of, unavailable_suites
+from hud.hosts.registration import is_spoken, state_of, unavailable_suites
 from hud.models import Accelerator, Host, Task
 from hud.points.facts import fact_name
 from hud.runs.matching import FITTING_RUNS
@@ -17,22 +17,24 @@ from hud.sql import fetch_tuples
 from hud.tables.formatting import bytes_text, plain
 from hud.tables.table import DataTable, under
 from runner.schema.compilations import blind_text
+from runner.schema.protocol import PROTOCOL, version
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
 _LINES = {name: fact_name(name) for name in ("cpu", "cpu_count", "memory_bytes", "os", "compiler", "python")}
-_LINES |= {"memory_bytes": "memory", "python": "agent Python"}
+_LINES |= {"memory_bytes": "memory", "python": "agent Python", "runner": "runner"}
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
 COLUMNS = DataTable(  # of an accelerator
     f"""host=accelerator.host.name state
     {under("accelerator.host", "labels note last_beat refused_results refused_reason")}
     accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
-    accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites lacking""",
+    runner accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites lacking""",
     state=lambda line: state_of(line.accelerator.host, timezone.now()),
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
     lacking=lambda line: unavailable_suites(line.accelerator.host.facts),
+    runner=lambda line: line.accelerator.host.facts.get("runner", ""),
 )
 
 
@@ -66,6 +68,18 @@ class HostLine:
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
 
     @property
+    def runner_note(self) -> str:
+        """Return why its runner is to be updated, or ''."""
+        facts = self.host.facts
+        if not facts or self.state == "detached":
+            return ""
+        if not is_spoken(facts.get("protocol", PROTOCOL)):
+            age = "old" if facts["protocol"] < PROTOCOL else "new"
+            return f"Its runner is too {age} for this dashboard, and gets no tasks."
+        other = facts.get("runner") or "of an earlier release"
+        return "" if other == version() else f"Its runner ({other}) is not the dashboard's, {version()}."
+
+    @property
     def details(self) -> dict[str, Any]:
         return _details(self.host.facts)
 
@@ -84,7 +98,7 @@ class HostLine:
     def suites(self) -> list[str]:
         """Return the suites that some accelerator of it can run."""
         present = (line.accelerator for line in self.accelerators if line.accelerator.present)
-        return sorted({name for one in present for name in one.catalog.get("suites", [])})
+        return sorted({name for accelerator in present for name in accelerator.catalog.get("suites", [])})
 
 
 def read() -> list[HostLine]:
@@ -99,8 +113,8 @@ def read() -> list[HostLine]:
     for host in Host.objects.prefetch_related("accelerators").order_by(attached_first, "name"):
         state = state_of(host, now)
         accelerators = [
-            AcceleratorLine(one, state not in SILENT, running.get(one.pk), waiting.get(one.pk, 0))
-            for one in sorted(host.accelerators.all(), key=lambda one: one.name)
+            AcceleratorLine(row, state not in SILENT, running.get(row.pk), waiting.get(row.pk, 0))
+            for row in sorted(host.accelerators.all(), key=lambda accelerator: accelerator.name)
         ]
         lines.append(HostLine(host, state, accelerators))
     return lines
@@ -131,11 +145,11 @@ def _details(facts: Mapping[str, Any]) -> dict[str, Any]:
         ]
         ceilings = []
         for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
-            parts = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
+            parts = [(*key.rpartition("_"), ceiling["value"]) for key, ceiling in sorted(measured.items())]
             texts = (f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in parts)
             ceilings.append((accelerator, ", ".join(texts)))
-        limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
-        gpus = [limits.get(one["uuid"], {}) | one for one in facts.get("gpus", [])]
+        limits = {limit["uuid"]: limit for limit in facts.get("gpu_limits", [])}
+        gpus = [limits.get(gpu["uuid"], {}) | gpu for gpu in facts.get("gpus", [])]
         for gpu in gpus:
             gpu["limits"] = ", ".join(text.format(gpu[key]) for key, text in _LIMITS.items() if gpu.get(key))
         pythons = [

@@ -5,14 +5,16 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotFound
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 
 from hud.hosts import registration
 from hud.models import Host, Schedule
 from hud.pages import data
 from hud.pages.hosts import query
 from hud.runs import queue, schedules, tasks
+from hud.server import wheel
 
 _MAX_PAUSE_MINUTES = 30 * 24 * 60
 
@@ -47,16 +49,33 @@ def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
     planned = {"schedules": schedules.read(), "ceilings": schedules.CEILINGS}
-    return render(request, "hosts/hosts.html", {**_live(), **planned, "attach_command": attach_command})
+    context = {**_live(request), **planned, "attach_command": attach_command}
+    return render(request, "hosts/hosts.html", context)
 
 
-def _live() -> dict[str, Any]:
+def _live(request: HttpRequest) -> dict[str, Any]:
     lines = query.read()
-    return {"lines": lines, "activities": query.activities(lines), "queue": queue.read()}
+    address = request.build_absolute_uri(reverse("runner", args=[wheel.filename()]))
+    return {
+        "lines": lines,
+        "activities": query.activities(lines),
+        "queue": queue.read(),
+        "install_command": f"python -m pip install {address}",
+    }
+
+
+def runner(request: HttpRequest, name: str = "") -> HttpResponse:
+    """List the wheel of the runner, as `pip install --find-links` reads it, or send it."""
+    current = wheel.filename()
+    if name == current:
+        return HttpResponse(wheel.content(), content_type="application/zip")
+    if name:
+        return HttpResponseNotFound("this dashboard has another runner now: see /runner/", "text/plain")
+    return HttpResponse(f'<!doctype html><title>Runner</title><a href="{current}">{current}</a>')
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    response = render(request, "hosts/live.html", _live())
+    response = render(request, "hosts/live.html", _live(request))
     response["Cache-Control"] = "no-store"
     return response
 

@@ -81,22 +81,25 @@ def _take(request: HttpRequest, file: Any, outcome: Outcome) -> None:
     given = {name: request.POST[name] for name in DESCRIPTIONS if request.POST.get(name)}
     parameters = Parameters.parse({**given, "filename": outcome.filename, "dry_run": ""})
     user: Any = request.user
-    key = _key_of(user, is_operator="rules" in scopes_of(request))
-    UPLOADS.check(key.pk)
+    is_operator, caller = "rules" in scopes_of(request), f"person {user.pk}"
+    UPLOADS.check(caller)
     body = file.read()
     body = inflate(body) if is_compressed(body) else body
     if outcome.is_stored:
-        UPLOAD_BYTES.check(key.pk, len(body))
+        UPLOAD_BYTES.check(caller, len(body))
     outcome.format = Content.of(body, parameters).format.name
     try:
         with transaction.atomic():
+            key = _key_of(user, is_operator=is_operator)
             outcome.receipt = ingest(body, parameters, key=key, max_records=settings.HUD_MAX_RECORDS)
             _describe(outcome, outcome.receipt)
             transaction.set_rollback(not outcome.is_stored)
     except TooManyRecords:
         if not outcome.is_stored:
             raise
-        outcome.job = import_jobs.submit(body, parameters, key=key)
+        with transaction.atomic():
+            key = _key_of(user, is_operator=is_operator)
+            outcome.job = import_jobs.submit(body, parameters, key=key)
 
 
 def _describe(outcome: Outcome, receipt: Receipt) -> None:
