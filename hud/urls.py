@@ -22,6 +22,8 @@ from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
 from hud.pages.model import view as models
+from hud.pages.new_run import view as new_run
+from hud.pages.new_upload import view as new_upload
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
@@ -97,6 +99,9 @@ urlpatterns = [
     path("experiments/<int:pk>/notes/<int:note>/delete", experiments.delete_note, name="note_delete"),
     path("experiments/<int:pk>/known", experiments.mark_failure, name="known_failure_mark"),
     path("experiments/<int:pk>/known/forget", experiments.forget_failure, name="known_failure_forget"),
+    path("runs/new/", new_run.new_run, name="run_new"),
+    path("uploads/new/", new_upload.new_upload, name="upload_new"),
+    path("upload/", RedirectView.as_view(pattern_name="upload_new", query_string=True), name="upload"),
     path("runs/<int:pk>/", run.run, name="run"),
     path("runs/<int:pk>.<format:data_format>", run.run, name="run"),
     path("runs/<int:pk>/live", run.live, name="run_live"),
