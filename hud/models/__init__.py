@@ -50,6 +50,7 @@ from hud.models.runs import (
     ScheduleTrigger,
     State,
     Task,
+    Turn,
 )
 from hud.models.series import (
     Alias,
