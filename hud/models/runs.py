@@ -15,7 +15,6 @@ from hud.models.hosts import Accelerator, Host
 from hud.models.keys import Upload
 from hud.models.series import Experiment
 from hud.models.streams import Stream, adhoc_id
-from hud.states.fair_share import RUN_CLASSES, RunClass  # noqa: F401 - theirs to offer
 from hud.states.runs import RunState, TaskState
 from runner.schema.compilations import inductor_words
 
