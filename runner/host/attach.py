@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from runner.host.agent import Agent, Attachment
-from runner.host.client import HudError, KeyRefused, Untrusted, with_retries
-from runner.schema.records import Json
+from runner.host.client import HudError, KeyRefused, with_retries
 from runner.schema.suite import BadRequest
 from runner.system import account
 from runner.system.accelerators import accelerators
@@ -123,15 +122,8 @@ def _register(attachment: Attachment, token: str) -> Attachment:
     hud = attachment.connect()
     sys.stderr.write(f"attach: waiting for {hud.url} to answer, to register {attachment.name} there\n")
     sys.stderr.flush()
-
-    def register() -> dict[str, Json]:
-        try:
-            return hud.register(token, attachment.name)
-        except Untrusted as error:  # which waiting does not change
-            raise BadRequest(str(error)) from None
-
     try:
-        answer = with_retries(register, patience_s=_PATIENCE_S)
+        answer = with_retries(lambda: hud.register(token, attachment.name), patience_s=_PATIENCE_S)
     except HudError as error:
         refused = "the token is refused: " if isinstance(error, KeyRefused) else ""
         raise BadRequest(f"{refused}{error}") from error
