@@ -206,18 +206,17 @@ def assign_cards(run: Run) -> None:
 
 def note_turn(task: Task) -> None:
     """Note whose task an accelerator has just taken."""
-    asked = {"run": task.run_id, "accelerator": task.accelerator_id}
     execute(
-        """UPDATE hud_accelerator a
-        SET since_night = CASE WHEN q.run_class = 'night' THEN 0 ELSE a.since_night + 1 END
-        FROM hud_runrequest q WHERE q.run_id = %(run)s AND a.id = %(accelerator)s""",
-        asked,
-    )
-    execute(
-        f"""INSERT INTO hud_turn (run_class, owner, at)
-        SELECT q.run_class, {OWNER}, clock_timestamp() FROM hud_runrequest q WHERE q.run_id = %(run)s
-        ON CONFLICT (run_class, owner) DO UPDATE SET at = excluded.at""",  # noqa: S608 - constants of ours  # nosec B608
-        asked,
+        f"""
+        WITH asked AS (SELECT q.run_class, {OWNER} AS owner FROM hud_runrequest q WHERE q.run_id = %(run)s),
+        nights AS (
+            UPDATE hud_accelerator a
+            SET since_night = CASE WHEN asked.run_class = 'night' THEN 0 ELSE a.since_night + 1 END
+            FROM asked WHERE a.id = %(accelerator)s)
+        INSERT INTO hud_turn (run_class, owner, at) SELECT run_class, owner, clock_timestamp() FROM asked
+        ON CONFLICT (run_class, owner) DO UPDATE SET at = excluded.at
+        """,  # noqa: S608 - constants of ours  # nosec B608
+        {"run": task.run_id, "accelerator": task.accelerator_id},
     )
 
 

@@ -28,7 +28,6 @@ from runner.schema.tasks import CACHES, Caches, TaskOutcome
 TIMEOUT_S = 10.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_SOMEBODY_S = 3600.0  # a pause for somebody to change a setting, longer than any patience of `with_retries`
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
 
 T = TypeVar("T")
@@ -247,7 +246,7 @@ def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
         return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
     if error.code == 413 and problem.get("status") != 413:
         detail = "a proxy before the hud refuses a body of this size: raise its limit"
-        return Unreachable(f"413: {detail} (client_max_body_size of nginx, docs/deploying.md)", _SOMEBODY_S)
+        return Unreachable(f"413: {detail} (client_max_body_size of nginx, docs/deploying.md)", float("inf"))
     if 300 <= error.code < 400:
         detail = f"the hud is at another address: {error.headers.get('Location')} (attach --move URL)"
     kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
