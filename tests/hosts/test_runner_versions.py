@@ -87,7 +87,7 @@ def test_a_host_attaches_from_the_wheel_alone(live_hud: Hud, tmp_path: Path) -> 
     environment = {"PATH": os.environ["PATH"], "RUNNER_LOCKS": str(tmp_path / "locks"), "HOME": str(tmp_path)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [python, *arguments]
+        command = [str(python), *arguments]
         return subprocess.run(
             command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
         )
