@@ -38,6 +38,7 @@ lint: .venv/dev.stamp
 	@SECRET_KEY=lint $(PY) -m mypy hud runner tests manage.py
 	@.venv/bin/lint-imports --no-logo --no-cache
 	@SECRET_KEY=lint $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	@$(PY) -m tests.names
 
 soak: .venv/dev.stamp
 	@exec $(PY) -m pytest -m soak -s

@@ -33,7 +33,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for th
 @admin.register(Schedule)
 class ScheduleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     form = ScheduleForm
-    list_display = ("name", "cron", "time_zone", "suite", "everywhere", "enabled")
+    list_display = ("name", "cron", "time_zone", "preset", "suite", "everywhere", "enabled")
 
     def save_model(self, request: HttpRequest, obj: Schedule, _form: Any, _change: bool) -> None:
         schedules.save(obj, who=request.user.get_username())

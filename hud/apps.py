@@ -10,11 +10,8 @@ from django.conf import settings
 from django.contrib.staticfiles.apps import StaticFilesConfig
 from django.core import checks
 from django.db import connection, connections
-from django.db.backends.signals import connection_created
 from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate
-
-from hud.sql import read_faster
 
 MINIMUM_POSTGRES = 160_000
 _Messages: TypeAlias = list[checks.CheckMessage]
@@ -38,7 +35,6 @@ class HudConfig(AppConfig):
         checks.register(check_database_version, checks.Tags.database)
         checks.register(check_newer_schema, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
-        connection_created.connect(read_faster)
         post_migrate.connect(make_streams, sender=self)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from runner.cli import check as check_command
 from runner.cli import doctor
+from runner.cli import env as env_command
+from runner.cli import record as record_command
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, said_by_ci, upload_file
 from runner.formats.parameters import with_switch_values
@@ -68,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     checking = commands.add_parser("check", help="compare results with what PyTorch's CI expects")
     check_command.add_arguments(checking)
     checking.set_defaults(command=check_command.main)
+    building = commands.add_parser("env", help="build an interpreter with packages of its own for this host")
+    env_command.add_arguments(building)
+    building.set_defaults(command=env_command.main)
+    recording = commands.add_parser("record", help="write the operators that a model calls")
+    record_command.add_arguments(recording)
+    recording.set_defaults(command=record_command.main)
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)
@@ -102,6 +110,8 @@ def _bounds(option: Option) -> str:
         return "true or false"
     if option.kind == "word":
         return "a name"
+    if option.kind == "flags":
+        return "--xla_NAME=VALUE, several with blanks"
     return f"{option.low} to {option.high}" + (", several joined by +" if option.kind == "ints" else "")
 
 

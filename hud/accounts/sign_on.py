@@ -58,20 +58,20 @@ class SignOnBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # untyped
         """Read settings in `authenticate` only, since Django makes a backend for every check."""
         self.UserModel = User
 
-    def authenticate(self, request: HttpRequest | None, **given: Any) -> User | None:
-        if request is None or "nonce" not in given or "code" not in request.GET:
+    def authenticate(self, request: HttpRequest | None, **login: Any) -> User | None:
+        if request is None or "nonce" not in login or "code" not in request.GET:
             return None  # a login with a password
         super().__init__()
-        user: User | None = super().authenticate(request, **given)
+        user: User | None = super().authenticate(request, **login)
         return user
 
     def get_user(self, user_id: int) -> User | None:
         """Return the person of a session, None if the login was disabled meanwhile."""
         return User.objects.filter(pk=user_id, is_active=True).first()
 
-    def verify_token(self, token: str, **given: Any) -> dict[str, Any]:
+    def verify_token(self, token: str, **login: Any) -> dict[str, Any]:
         """Return the token's claims. Raise SuspiciousOperation if it is not from our issuer for us."""
-        claims: dict[str, Any] = super().verify_token(token, **given)
+        claims: dict[str, Any] = super().verify_token(token, **login)
         audience = claims.get("aud")
         ours = settings.OIDC_RP_CLIENT_ID in (audience if isinstance(audience, list) else [audience])
         if str(claims.get("iss", "")).rstrip("/") != settings.HUD_OIDC_ISSUER or not ours:
@@ -86,9 +86,9 @@ class SignOnBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # untyped
             raise SuspiciousOperation("the provider's user is not the token's")
         claims = payload | known
         account = {"issuer": settings.HUD_OIDC_ISSUER, "subject": payload["sub"]}
-        found = SignOn.objects.select_related("user").filter(**account).first()
-        user = found.user if found else _create(claims)
-        if not found:
+        sign_on = SignOn.objects.select_related("user").filter(**account).first()
+        user = sign_on.user if sign_on else _create(claims)
+        if not sign_on:
             SignOn.objects.create(user=user, **account)
         if settings.HUD_OIDC_ROLES:  # the highest role of the person's groups, viewer without one
             claimed = claims.get(settings.HUD_OIDC_GROUPS_CLAIM) or []

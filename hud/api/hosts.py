@@ -150,7 +150,8 @@ class ScheduleIn(MatrixBody):  # without a `stream` its runs are in `nightly`
     name: str = Field(min_length=1, max_length=100)
     cron: str = Field(max_length=100)
     time_zone: str = Field("UTC", max_length=60)
-    suite: str = Field(max_length=60)
+    preset: str = Field("", max_length=60, description="what it measures; `suite` and lists go first")
+    suite: str = Field("", max_length=60)
     repeats: int = Field(1, ge=1, le=20)
     device: str = Field("", max_length=40)
     everywhere: bool = False

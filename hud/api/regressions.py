@@ -1,6 +1,5 @@
 """Regressions, their causes and known failures over the API: list them, decide on them."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from hud.models import Bisect, BisectStep, Cause, Experiment, KnownFailure, Regr
 from hud.problems import Problem, row_of
 from hud.runs.branches import branch_or_default
 from hud.states.bisect import most_steps
-from hud.states.regressions import TOLD, Event, RegressionState
+from hud.states.regressions import TOLD, RegressionState
 from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])
@@ -86,29 +85,21 @@ class RegressionEventIn(Schema):
 
 @router.post("/regressions/{int:regression_id}", response={200: RegressionOut, 409: Error})
 def post_regression(request: HttpRequest, regression_id: int, given: RegressionEventIn) -> dict[str, Any]:
-    """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
-    the decision does not fit answers 409. `until` belongs to `mute`."""
-    _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
+    """Decide on a regression and all others of its cause that wait for somebody. To accept, dismiss or mute
+    needs a reason as `note`. Accepting or dismissing makes the present level the baseline; what does not fit
+    the state answers 409. `until` belongs to `mute`."""
+    _decide(request, row_of(Regression, regression_id, related="series"), given)
     (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
     return read.COLUMNS.row(regression)
 
 
-def _decide(request: HttpRequest, regressions: Iterable[Regression], given: RegressionEventIn) -> None:
-    """Decide on each regression that the decision fits. Raise Problem where it fits none."""
-    until, about = given.until, {"who": who(request), "note": given.note}
+def _decide(request: HttpRequest, regression: Regression, given: RegressionEventIn) -> None:
+    until = given.until
     if until and given.event != "mute":
         raise Problem(422, "`until` belongs to the event `mute`")
     if until and timezone.is_naive(until):
         until = timezone.make_aware(until, UTC)
-
-    def decision(regression: Regression) -> Regression:
-        if given.event == "mute":
-            return events.mute(regression=regression, until=until, **about)
-        return events.act(regression=regression, event=Event(given.event), **about)
-
-    done, refused = events.decide_each(regressions, decision)
-    if not done:
-        raise refused[0] if refused else Problem(409, "nothing of this cause waits for a decision")
+    events.decide(regression, given.event, who=who(request), note=given.note, until=until)
 
 
 @of_table(read.CAUSE)
@@ -139,8 +130,10 @@ def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) ->
     stands for the other."""
     cause = row_of(Cause, cause_id, related="merged_into__stream")
     cause = cause.merged_into or cause
-    present = cause.regressions.filter(state__in=TOLD).select_related("series__experiment").order_by("pk")
-    _decide(request, present, given)
+    first = cause.regressions.filter(state__in=TOLD).select_related("series").order_by("pk").first()
+    if first is None:
+        raise Problem(409, "nothing of this cause waits for a decision")
+    _decide(request, first, given)
     return read.CAUSE.row(cause)
 
 

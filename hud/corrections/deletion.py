@@ -77,24 +77,24 @@ def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion:
     again. Raise Problem."""
     done = Deletion()
     with changing_references():
-        found = type(row).objects.filter(pk=row.pk).first()
-        if found is None:
+        fresh = type(row).objects.filter(pk=row.pk).first()
+        if fresh is None:
             raise Problem(409, "it is deleted already")
-        if isinstance(found, Run):
-            if found.state in ACTIVE:  # a run that has ended never begins again
-                raise Problem(409, f"{found} is {found.state}: cancel it first, and wait until it has ended")
-            _delete_measurements(done, [found.pk])
-            gone = _delete_runs_and_uploads(done, [found.pk])
+        if isinstance(fresh, Run):
+            if fresh.state in ACTIVE:  # a run that has ended never begins again
+                raise Problem(409, f"{fresh} is {fresh.state}: cancel it first, and wait until it has ended")
+            _delete_measurements(done, [fresh.pk])
+            gone = _delete_runs_and_uploads(done, [fresh.pk])
         else:
-            named = found.receipt.get("run_ids", [])
-            run_ids = Run.objects.filter(Q(upload=found) | Q(pk__in=named)).values_list("pk", flat=True)
-            _delete_measurements(done, list(run_ids), found)
-            gone = _delete_runs_and_uploads(done, _give_runs_to_other_uploads(found), found)
+            named = fresh.receipt.get("run_ids", [])
+            run_ids = Run.objects.filter(Q(upload=fresh) | Q(pk__in=named)).values_list("pk", flat=True)
+            _delete_measurements(done, list(run_ids), fresh)
+            gone = _delete_runs_and_uploads(done, _give_runs_to_other_uploads(fresh), fresh)
         if dry_run:
             transaction.set_rollback(True)
         else:
-            action = f"{found._meta.model_name}.delete"
-            audit.note(who=who, action=action, subject=str(found), detail={**done.to_json(), **gone})
+            action = f"{fresh._meta.model_name}.delete"
+            audit.note(who=who, action=action, subject=str(fresh), detail={**done.to_json(), **gone})
     return done
 
 
@@ -120,27 +120,27 @@ def uploads_of(run: Run) -> list[Upload]:
     if run.upload_id is None:
         return []
     others = Q(stream=run.stream_id, receipt__contains={"run_ids": [run.pk]})
-    found = Upload.objects.filter(Q(pk=run.upload_id) | others)
-    return list(found.select_related("key").order_by("pk"))
+    uploads = Upload.objects.filter(Q(pk=run.upload_id) | others)
+    return list(uploads.select_related("key").order_by("pk"))
 
 
 def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | None = None) -> None:
     """Delete the measurements of these runs, or those of one upload in them, with what that leaves empty."""
     of_upload = "" if upload is None else "AND upload_id = %(upload)s"
-    given: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
+    params: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
     which = f"run_id = ANY(%(runs)s) {of_upload}"
-    done.compilations = execute(f"DELETE FROM hud_compilation WHERE {which}", given)  # noqa: S608  # nosec B608
+    done.compilations = execute(f"DELETE FROM hud_compilation WHERE {which}", params)  # noqa: S608  # nosec B608
     # the judge locks them before it adds measurements of its own to their runs
-    execute("SELECT FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE", given)
+    execute("SELECT FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE", params)
     touch(
         f"""
         SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
         WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
         """,  # noqa: S608 — a constant of this function  # nosec B608
-        given,
+        params,
     )
     for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
-        done.measurements += execute(f"{taken_from} WHERE {which} AND repeat IS NOT NULL", given)  # nosec B608
+        done.measurements += execute(f"{taken_from} WHERE {which} AND repeat IS NOT NULL", params)  # nosec B608
     done.points = points.make_of_runs(run_ids)
     touched = Series.objects.filter(pk__in=RawSQL("SELECT id FROM touched", []))
     empty = dict(touched.filter(point=None, sidepoint=None).values_list("pk", "experiment"))
@@ -150,10 +150,10 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     done.experiments = delete_rows(Experiment, left.values_list("pk", flat=True))
 
 
-def touch(changed: str, given: dict[str, Any] | None = None) -> None:
+def touch(changed: str, params: dict[str, Any] | None = None) -> None:
     """Lock the series of a query for `id`, `first` and `last`, and keep its rows for `judge_again`."""
     execute("DROP TABLE IF EXISTS pg_temp.touched")
-    execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {changed}", given)
+    execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {changed}", params)
     execute("ANALYZE touched")
     execute("SELECT FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE")
 

@@ -32,17 +32,17 @@ class NoteForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable 
         fields = ("text", "link", "commit", "suite")
 
     def clean(self) -> dict[str, Any]:
-        given: dict[str, Any] = super().clean() or self.cleaned_data
-        date = self.instance.at = given.get("date")
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        date = self.instance.at = cleaned.get("date")
         for name in ("text", "suite"):
-            given[name] = " ".join(given.get(name, "").split())
-            if not given[name].isprintable():
+            cleaned[name] = " ".join(cleaned.get(name, "").split())
+            if not cleaned[name].isprintable():
                 self.add_error(name, "no control, invisible or bidirectional characters")
-        if date is None and not given.get("commit") and not self.errors:
+        if date is None and not cleaned.get("commit") and not self.errors:
             self.add_error("date", "a commit or a date")
         if date is not None and not _FIRST <= date <= datetime.now(timezone.utc) + timedelta(days=366):
             self.add_error("date", "between 2010 and a year from now")
-        return given
+        return cleaned
 
     def store(self, who: str) -> None:
         """Store a valid note, with an audit line."""

@@ -107,13 +107,13 @@ def runs_that_come_twice(runs: QuerySet[Run], **changed: Any) -> str:
 def _rename_experiments(done: Renaming, alias: Alias) -> None:
     kind, suite, old, new = alias.kind, alias.suite, alias.old, alias.new
     _check_length(new, Experiment, kind)
-    found = Experiment.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
-    ids = list(found.order_by("pk").values_list("pk", flat=True))
+    experiments = Experiment.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
+    ids = list(experiments.order_by("pk").values_list("pk", flat=True))
     if not ids:
         raise Problem(409, f"no experiment has the {kind} {old}" + (f" in {suite}" if suite else ""))
     known = {name: OuterRef(name) for name in Experiment.IDENTITY} | {kind: new}
     same = Experiment.objects.filter(**known).values("pk")[:1]
-    twins = dict(found.annotate(twin=same).exclude(twin=None).values_list("pk", "twin"))
+    twins = dict(experiments.annotate(twin=same).exclude(twin=None).values_list("pk", "twin"))
     _merge(done, twins, alias.who)
     renamed = [pk for pk in ids if pk not in twins]
     Experiment.objects.filter(pk__in=renamed).update(**{kind: new})
@@ -157,11 +157,11 @@ def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
     Alias.objects.bulk_create(merged)
 
 
-def merge_series(statement: str, given: Mapping[str, Any]) -> tuple[int, int, int]:
+def merge_series(statement: str, params: Mapping[str, Any]) -> tuple[int, int, int]:
     """Lock the series of a query, in the order in which the judge does, each with the one that takes it over
     or NULL, and join those with one. Return how many were joined, how many measurements moved, and how many
     were dropped because the run has them there too."""
-    series: dict[int, int | None] = dict(fetch_tuples(statement, given))
+    series: dict[int, int | None] = dict(fetch_tuples(statement, params))
     joined = {old: new for old, new in series.items() if new is not None}
     lock = "SELECT FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
     execute(lock, [[*series, *joined.values()]])
@@ -235,7 +235,7 @@ def _merge_regressions(joined: dict[int, int]) -> None:
     """Give the regressions of merged series to those that stay. Of two active ones the one there stays, with
     the history of both."""
     there = Regression.objects.filter(series__in=joined.values(), state__in=ACTIVE)
-    active = {(one.series_id, one.class_key): one for one in there}
+    active = {(regression.series_id, regression.class_key): regression for regression in there}
     decided = ("owner", "note", "link", "muted_until")
     for regression in Regression.objects.filter(series__in=joined).order_by("pk"):
         key = joined[regression.series_id], regression.class_key

@@ -112,14 +112,14 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
                 **{relation.field.name: into}
             )
         referring = list(Stream.objects.filter(reference=stream).exclude(pk__in=_chain(into)))
-        Stream.objects.filter(pk__in=[one.pk for one in referring]).update(reference=into)
+        Stream.objects.filter(pk__in=[other.pk for other in referring]).update(reference=into)
         Point.objects.filter(level_stream=stream).update(level_stream=into)  # the database does not do so
         aliases = [stream.name, *stream.aliases]
         stream.delete()  # of which `into` loses the reference, if it has it
         into.refresh_from_db()
         into.aliases = [*into.aliases, *aliases]
         into.save(update_fields=["aliases"])
-        _judge_again([into.pk, *(one.pk for one in referring)])
+        _judge_again([into.pk, *(other.pk for other in referring)])
         subject = f"stream {stream.name} into {into.name}"
         audit.note(who=who, action="stream.merge", subject=subject, detail=done.to_json())
     return done
@@ -152,16 +152,16 @@ def contents(stream: Stream) -> list[str]:
         "schedules": stream.schedules,
         "keys": stream.keys.filter(revoked=None),
     }
-    return [name for name, found in rows.items() if found.exists()]
+    return [name for name, queryset in rows.items() if queryset.exists()]
 
 
 def _locked(*wanted: Stream) -> list[Stream]:
     """Lock all streams, since a cycle of references or two front streams take several, and return these.
     Raise Problem 409 for one that is deleted."""
-    by_id = {one.pk: one for one in Stream.objects.select_for_update(no_key=True).order_by("pk")}
-    if not all(one.pk in by_id for one in wanted):
+    by_id = {stream.pk: stream for stream in Stream.objects.select_for_update(no_key=True).order_by("pk")}
+    if not all(stream.pk in by_id for stream in wanted):
         raise Problem(409, "the stream is deleted already")
-    return [by_id[one.pk] for one in wanted]
+    return [by_id[stream.pk] for stream in wanted]
 
 
 def _settings(stream: Stream) -> dict[str, object]:
@@ -176,7 +176,7 @@ def _rename(stream: Stream, name: str) -> None:
         raise Problem(409, f"{stream.name} keeps its name, which uploads and schedules rely on")
     if other := streams.named(name).exclude(pk=stream.pk).first():
         raise Problem(409, f"{name} is a name of {other.name}: merge the two, or choose another name")
-    stream.aliases = [one for one in [*stream.aliases, stream.name] if one != name]
+    stream.aliases = [alias for alias in [*stream.aliases, stream.name] if alias != name]
     stream.name = name
 
 

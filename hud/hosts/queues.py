@@ -42,7 +42,7 @@ class Queues(dict[str, dict[str, Any]]):
         from hud.models import Accelerator  # noqa: PLC0415 — settings come before models
 
         attached = Accelerator.objects.filter(host__detached_at__isnull=True)
-        return {name: self[name] for name in ("default", *(one.queue for one in attached))}.items()
+        return {name: self[name] for name in ("default", *(host.queue for host in attached))}.items()
 
 
 def connect() -> Redis:

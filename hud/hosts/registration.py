@@ -50,7 +50,6 @@ def visible_hosts() -> QuerySet[Host]:
 
 
 def is_visible(host: Host, now: datetime) -> bool:
-    """Return whether `visible_hosts` has the host."""
     return host.detached_at is None and (host.last_beat or host.created) > now - HIDDEN_AFTER
 
 

@@ -81,21 +81,21 @@ def store_compilations(
     compiled = {key: item.compiled for key, item in items.items() if item.compiled}
     if not compiled:
         return
-    digests = {key: [_digest(kernel) for kernel in one.kernels] for key, one in compiled.items()}
+    digests = {key: [_digest(kernel) for kernel in value.kernels] for key, value in compiled.items()}
     described = {
         digest: kernel
-        for key, one in compiled.items()
-        for digest, kernel in zip(digests[key], one.kernels, strict=True)
+        for key, compilation in compiled.items()
+        for digest, kernel in zip(digests[key], compilation.kernels, strict=True)
     }
     known = sorted(described)  # the order keeps two concurrent uploads from waiting for each other
-    numbers = ids_of(Kernel, {"digest": known}, lambda place: _kernel_row(described[known[place]]))
+    numbers = ids_of(Kernel, {"digest": known}, lambda index: _kernel_row(described[known[index]]))
     ids = dict(zip(known, numbers, strict=True))
     binaries = _places_of_binaries(compiled)
     experiments = dict(
         Series.objects.filter(pk__in={key[1] for key in items}).values_list("pk", "experiment")
     )
     rows = []
-    for key, one in compiled.items():
+    for key, compilation in compiled.items():
         run_id, series_id, environment_id, repeat, side = key
         list_id, places = binaries[key]
         rows.append(
@@ -109,16 +109,16 @@ def store_compilations(
                 "uncounted": items[key].draw is None,  # what is counted draws its own choices
                 "number": items[key].compilation,
                 "order_time": runs[run_id].order_time,
-                "variant": one.variant(),
+                "variant": compilation.variant(),
                 "kernels": [ids[digest] for digest in digests[key]],
-                "times_us": [kernel.time_us for kernel in one.kernels],
+                "times_us": [kernel.time_us for kernel in compilation.kernels],
                 "binary_list_id": list_id,
                 "binary_places": places,
-                **{name: _notes(getattr(one, name)) for name in _NOTES},
-                **{name: _named(getattr(one, name)) for name in ("phases_s", "caches")},
-                **{name: getattr(one, name) for name in ("busy_us", "gaps_us", "overlap_us")},
-                "unpinned": one.unpinned or None,
-                "blind": _named({name: _short(reason) for name, reason in one.blind.items()}) or None,
+                **{name: _notes(getattr(compilation, name)) for name in _NOTES},
+                **{name: _named(getattr(compilation, name)) for name in ("phases_s", "caches")},
+                **{name: getattr(compilation, name) for name in ("busy_us", "gaps_us", "overlap_us")},
+                "unpinned": compilation.unpinned or None,
+                "blind": _named({name: _short(reason) for name, reason in compilation.blind.items()}) or None,
                 "upload_id": upload_id,
             }
         )
@@ -140,7 +140,7 @@ def _places_of_binaries(compiled: Mapping[RowKey, Compiled]) -> dict[RowKey, tup
     by what it lacks. Where that is more than half, as after a change of the compiler, it gets a list of its
     own. The order keeps two concurrent uploads from waiting for each other.
     """
-    lists = _newest_lists({_group(key) for key, one in compiled.items() if one.kernels})
+    lists = _newest_lists({_group(key) for key, compilation in compiled.items() if compilation.kernels})
     placed: dict[RowKey, tuple[int | None, list[int]]] = {}
     for key in sorted(compiled, key=_group):
         own = [signed(kernel.binary) for kernel in compiled[key].kernels]
@@ -200,7 +200,7 @@ def _list_with(list_id: int | None, binaries: Sequence[int], missing: Sequence[i
 
 
 def _places(binaries: Sequence[int]) -> dict[int, int]:
-    return {binary: place for place, binary in enumerate(binaries)}
+    return {binary: index for index, binary in enumerate(binaries)}
 
 
 def _digest(kernel: schema.Kernel) -> str:
@@ -208,8 +208,8 @@ def _digest(kernel: schema.Kernel) -> str:
     texts = (kernel.slot, kernel.choice, kernel.name, kernel.kind, kernel.config, kernel.default)
     numbers = f"{kernel.calls} {kernel.bytes} {kernel.flops} {kernel.candidates}"
     offered = ("offered", *kernel.offered) if kernel.offered else ()
-    said = "\0".join((*texts, numbers, *kernel.origins, *offered))
-    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+    identity = "\0".join((*texts, numbers, *kernel.origins, *offered))
+    return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 def _kernel_row(kernel: schema.Kernel) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
     runs = Runs(_GIVEN, by_key={own: run}, grown={run.pk})
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
-        kept = []
+        items = []
         for item in measurements:
             item.side = item.side if run.is_ab else 0
             if problem := binding.problem_of(item):
@@ -154,8 +154,8 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             item.repeat = task.repeat if item.draw is None else item.repeat
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = item.repeat if run.is_ab else task.spec.get("compilation", 0)
-            kept.append(item)
-        store(kept, receipt, runs, replace=True)
+            items.append(item)
+        store(items, receipt, runs, replace=True)
     marked = [item for item in receipt.skipped if item["reason"] == reasons.UNEXPECTED]
     for entry in refused:
         receipt.skip(entry)

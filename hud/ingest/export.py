@@ -68,8 +68,8 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
         yield from (_csv_line(map(csv_cell, _flat(row).values())) for row in rows)
         return
     yield b'{"items":['
-    for place, row in enumerate(rows):
-        yield (b",\n" if place else b"\n") + orjson.dumps({**_flat(row), "samples": row["samples"]})
+    for index, row in enumerate(rows):
+        yield (b",\n" if index else b"\n") + orjson.dumps({**_flat(row), "samples": row["samples"]})
     yield b"\n]}\n"
 
 
@@ -149,10 +149,10 @@ def _as_v3(pieces: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
     for rows in pieces:
         compiled = _compiled(rows)
         for row in rows:
-            said = record_of(row).to_json()
-            if row["metric"] == METRIC and (found := compiled.get(tuple(row["place"]))):
-                said["metric"]["extra_info"][COMPILED] = found.to_json()
-            yield orjson.dumps(said) + b"\n"
+            written = record_of(row).to_json()
+            if row["metric"] == METRIC and (compilation := compiled.get(tuple(row["place"]))):
+                written["metric"]["extra_info"][COMPILED] = compilation.to_json()
+            yield orjson.dumps(written) + b"\n"
 
 
 def _compiled(rows: list[dict[str, Any]]) -> dict[tuple[int, ...], Compiled]:

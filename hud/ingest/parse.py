@@ -3,7 +3,7 @@
 This and the formats' `describe` decide to which series a number belongs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +38,9 @@ from runner.formats.metric_values import (
     target_of,
 )
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import INVISIBLE, branch_name, invisible_in, nfc, text
+from runner.formats.scalars import INVISIBLE, invisible_in, text
 from runner.schema.compilations import COMPILATION, COMPILED
-from runner.schema.devices import arch_key, device_kind, is_named
+from runner.schema.devices import arch_key, is_named
 from runner.schema.draws import PairPlace
 from runner.schema.records import CLASS_PACKAGES, PARTIAL, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
@@ -51,11 +51,6 @@ _REPEATS = (
 )
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
 _GROWN = "the file has grown: what earlier uploads of it stored is counted as duplicates"
-_COMPARED: dict[str, Callable[[str], str]] = {  # parameters that the content may contradict, in its form
-    "arch": arch_key, "device": device_kind, "host": nfc, "branch": branch_name,
-    "backend": str, "mode": str, "dtype": str, "batch_size": str, "commit": str,
-}  # fmt: skip
-_GOES_ON = {"arch": "-", "backend": "_", "commit": ""}  # after a parameter that says less than the content
 
 
 class RecordParser:
@@ -73,10 +68,6 @@ class RecordParser:
         self.parameters = parameters
         self.receipt = receipt or Receipt()
         self._aliases = aliases or Aliases()
-        given = parameters.given()
-        self._compared = {name: form(given[name]) for name, form in _COMPARED.items() if name in given}
-        self._differing: set[tuple[str, str]] = set()  # values that were looked at
-        self.contradictions: dict[str, str] = {}  # warnings by parameter, complete after the last record
         self.measurements: list[ParsedMeasurement] = []
         self.kernels = 0  # of these measurements' compilations
         self.partial = ""  # why the file is not whole
@@ -88,8 +79,6 @@ class RecordParser:
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
-        self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")  # of runners and dependencies
-        self._last_knobs: tuple[Any, dict[str, Any], str] = (None, {}, "{}")  # what they are of; as stored
         self._any_time = any_time
         self._runs: dict[tuple[Any, ...], tuple[RunKey, PairPlace]] = {}
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
@@ -119,8 +108,8 @@ class RecordParser:
             try:
                 self._add_record(item, item.record)
             except WrongRecord as error:
-                place = item.pointer + error.pointer
-                self.faults.append(Fault(place, error.detail, item.line, malformed=error.malformed))
+                pointer = item.pointer + error.pointer
+                self.faults.append(Fault(pointer, error.detail, item.line, malformed=error.malformed))
             except (ValueError, OverflowError, RecursionError):
                 # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
@@ -152,13 +141,10 @@ class RecordParser:
         if not has_outcome and target is None:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
-        given = self._with_hints(item.hints) if item.hints else self.parameters
-        runners, dependencies, facts = self._last_facts
-        if record.runners is not runners or record.dependencies is not dependencies:  # neighbours share them
-            facts = msgspec.json.encode((record.runners, record.dependencies))
-            self._last_facts = record.runners, record.dependencies, facts
-        run, place = self._run(record, facts, given)
-        device, device_name, environment = self._place(record, facts, given)
+        parameters = self._with_hints(item.hints) if item.hints else self.parameters
+        facts = msgspec.json.encode((record.runners, record.dependencies))
+        run, place = self._run(record, facts, parameters)
+        device, device_name, environment = self._place(record, facts, parameters)
         unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
         measurement = ParsedMeasurement(
             case=record.model.name,
@@ -168,12 +154,12 @@ class RecordParser:
             side=place.side,
             draw=place.draw,
             environment=environment,
-            mode=record.benchmark.mode or given.mode,
-            dtype=record.benchmark.dtype or given.dtype,
-            backend=record.model.backend or given.backend,
+            mode=record.benchmark.mode or parameters.mode,
+            dtype=record.benchmark.dtype or parameters.dtype,
+            backend=record.model.backend or parameters.backend,
             device=device,
             device_name=device_name,
-            dynamic=given.is_dynamic,
+            dynamic=parameters.is_dynamic,
             samples=numbers,
             code=code,
             target=target,
@@ -185,7 +171,7 @@ class RecordParser:
         if stored := exported(record):
             stored.fill(measurement, from_epoch(record.timestamp))
         else:
-            describe_of(record.benchmark.name)(measurement, record, given)
+            describe_of(record.benchmark.name)(measurement, record, parameters)
             measurement.arch = arch_key(measurement.device_name)
             self._warn_of_knobs(record, measurement)
         rename_by(self._aliases, measurement)
@@ -206,8 +192,6 @@ class RecordParser:
             self._number_row(measurement, item.row)
         if extra:
             self._add_compilation(measurement, extra)
-        if self._compared:
-            self._compare_parameters(item, record, measurement)
         self.measurements.append(measurement)
 
     def _warn_of_knobs(self, record: Record, measurement: ParsedMeasurement) -> None:
@@ -220,39 +204,13 @@ class RecordParser:
             words = f"knobs of {record.benchmark.name[:60]} are ignored: {names[:200]}"
             self.receipt.warn(INVISIBLE.sub("", words))
 
-    def _compare_parameters(
-        self, item: LocatedRecord, record: Record, measurement: ParsedMeasurement
-    ) -> None:
-        """Note the parameters that no result agrees with, and without which the value is the same."""
-        for name, wanted in list(self._compared.items()):
-            value = _value_of(name, measurement, record)
-            if not value or (name, value) in self._differing:
-                continue
-            says_more = name in _GOES_ON and value.startswith(wanted + _GOES_ON[name])
-            if says_more or self._aliases.current(name, wanted, measurement.suite) == value:
-                del self._compared[name]
-                self.contradictions.pop(name, None)
-                continue
-            self._differing.add((name, value))
-            alone = RecordParser(replace(self.parameters, **{name: ""}), self._aliases, any_time=True)
-            alone._compared.clear()
-            alone._add_record(replace(item, hints=None), record)
-            if alone.measurements and _value_of(name, alone.measurements[0], record) == value:
-                given = getattr(self.parameters, name)
-                device = f" ({measurement.device_name})" if name == "arch" else ""
-                words = f"?{name}={given} contradicts the content, which says {value}{device} and wins"
-                self.contradictions.setdefault(name, words)
-
     def _store_knobs(self, measurement: ParsedMeasurement) -> None:
-        """Complete the settings as the suite does, and write them as JSON; neighbours share them."""
+        """Complete the settings as the suite does, and write them as JSON."""
         if not measurement.knobs:
             return
-        said = repr(measurement.knobs), measurement.suite, measurement.device
-        if said != self._last_knobs[0]:
-            suite, knobs = SUITES.get(measurement.suite), measurement.knobs
-            knobs = dict(suite.complete_knobs(knobs, measurement.device)) if suite else knobs
-            self._last_knobs = said, knobs, stored_knobs(knobs)
-        _said, measurement.knobs, measurement.knobs_key = self._last_knobs
+        if suite := SUITES.get(measurement.suite):
+            measurement.knobs = dict(suite.complete_knobs(measurement.knobs, measurement.device))
+        measurement.knobs_key = stored_knobs(measurement.knobs)
 
     def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
         """Take a further row of an experiment as a repeat; the same row again is no other one."""
@@ -291,8 +249,8 @@ class RecordParser:
         try:
             measurement.compiled = read_compiled(extra[COMPILED])
         except BadCompilation as error:
-            place = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
-            self.receipt.warn(f"{place}: what was compiled is left out: {error}")
+            position = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
+            self.receipt.warn(f"{position}: what was compiled is left out: {error}")
         else:
             self.kernels += len(measurement.compiled.kernels)
 
@@ -301,53 +259,46 @@ class RecordParser:
         missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
-    def _run(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
+    def _run(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[RunKey, PairPlace]:
         """Return the record's run and its place there, from a cache as `_place`."""
         key = facts, *run_identity(record)
         if key not in self._runs:
-            self._runs[key] = run_of(record, given, any_time=self._any_time)
+            self._runs[key] = run_of(record, parameters, any_time=self._any_time)
         return self._runs[key]
 
-    def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
+    def _place(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an
         upload share them."""
         info = info_of(record)
-        key = (facts, text(info.get("device")), text(info.get("arch")), given.device, given.arch)
+        key = (facts, text(info.get("device")), text(info.get("arch")), parameters.device, parameters.arch)
         if key not in self._places:
-            device, card = device_of(record) or given.device, device_name_of(record)
-            name = card if is_named(arch_key(card)) else given.arch or card
-            environment = self._environment(record, facts, key[1] or given.device, card or name)
+            device, card = device_of(record) or parameters.device, device_name_of(record)
+            name = card if is_named(arch_key(card)) else parameters.arch or card
+            environment = self._environment(record, facts, key[1] or parameters.device, card or name)
             self._places[key] = device, name, environment
         return self._places[key]
 
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
         if character := invisible_in(facts.decode()):
             raise WrongRecord("/runners", f"a fact of its host holds the invisible character {character}")
-        given = self.parameters
-        found = Environment.from_record(record)
-        found.torch = found.torch or given.torch
-        found.cuda = found.cuda or given.cuda
-        found.driver = found.driver or given.driver
-        if not found.gpu and device not in {"cpu", ""}:
-            found.gpu = device_name
-        return self._environments.setdefault(found.fingerprint(), found)
+        parameters = self.parameters
+        environment = Environment.from_record(record)
+        environment.torch = environment.torch or parameters.torch
+        environment.cuda = environment.cuda or parameters.cuda
+        environment.driver = environment.driver or parameters.driver
+        if not environment.gpu and device not in {"cpu", ""}:
+            environment.gpu = device_name
+        return self._environments.setdefault(environment.fingerprint(), environment)
 
     def _of_suite(self, environment: Environment, suite: str) -> Environment:
         """Return the environment without the packages whose versions cannot change this suite's numbers."""
         key = id(environment), suite
         if key not in self._of_suites:
             foreign = set(CLASS_PACKAGES) - set(SUITES[suite].class_packages) if suite in SUITES else set()
-            packages = {name: said for name, said in environment.packages.items() if name not in foreign}
+            packages = {name: text for name, text in environment.packages.items() if name not in foreign}
             own = replace(environment, packages=packages)
             self._of_suites[key] = self._environments.setdefault(own.fingerprint(), own)
         return self._of_suites[key]
-
-
-def _value_of(name: str, measurement: ParsedMeasurement, record: Record) -> str:
-    """Return what a result is stored with in place of a parameter."""
-    if name == "batch_size":
-        return str(measurement.knobs.get(name) or info_of(record).get(name) or "")
-    return str(getattr(measurement.run if name in ("host", "branch", "commit") else measurement, name))
 
 
 def _first_run_warning(measurement: ParsedMeasurement) -> str | None:

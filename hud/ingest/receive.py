@@ -88,17 +88,17 @@ class Content:
     def stored_lines(self) -> int:
         """Return how many lines of this file an earlier upload stored: tools append to some files, which are
         uploaded after each run, for other commits. Files without times have nothing to tell this by."""
-        given = self.parameters
-        may_grow = given.filename and self.format.grows(self.body) and _TIME.search(self.body)
+        own = self.parameters
+        may_grow = own.filename and self.format.grows(self.body) and _TIME.search(self.body)
         if not may_grow or self.body.count(b"\n") > _MAX_GROWING_LINES:
             return 0
         uploads = Upload.objects.filter(
-            filename=given.filename, format=self.format.name, stream=self.stream
+            filename=own.filename, format=self.format.name, stream=self.stream
         ).order_by("-pk")
         digests = {
             key: _started_digest(self.format, Parameters(**parameters))
             for key, parameters in uploads.values_list("content_key", "parameters")[:_MAX_EARLIER]
-            if _of_file(Parameters(**parameters)) == _of_file(given)
+            if _of_file(Parameters(**parameters)) == _of_file(own)
         }
         stored = 0
         lines = self._rows.splitlines(keepends=True) if digests else []
@@ -171,8 +171,8 @@ def _as_utf8(body: bytes) -> bytes:
 
 def _started_digest(kind: Format, parameters: Parameters) -> Any:
     by_name = kind.said_by_name(parameters.filename)
-    said = {name: value for name, value in by_name.items() if value} | parameters.identity()
-    return hashlib.sha256(json.dumps([kind.name, said], sort_keys=True).encode() + b"\0")
+    identity = {name: value for name, value in by_name.items() if value} | parameters.identity()
+    return hashlib.sha256(json.dumps([kind.name, identity], sort_keys=True).encode() + b"\0")
 
 
 def _of_file(parameters: Parameters) -> dict[str, str]:
@@ -244,14 +244,14 @@ def ingest(
 def _upload_of(content: Content, key: ApiKey | None) -> tuple[Upload, bool]:
     """Return the row of an upload, and whether it is new. A concurrent twin waits here until the first one
     has committed."""
-    given = content.parameters
+    parameters = content.parameters
     upload = Upload(content_key=content.key, stream=content.stream, key=key)
     insert = """
         INSERT INTO hud_upload (content_key, stream_id, key_id, filename, format, parameters, receipt)
         VALUES (%s, %s, %s, %s, %s, %s, '{}') ON CONFLICT DO NOTHING RETURNING id
         """
-    columns = [upload.content_key, upload.stream_id, upload.key_id, given.filename, content.format.name]
-    columns.append(json.dumps(given.given()))
+    columns = [upload.content_key, upload.stream_id, upload.key_id, parameters.filename, content.format.name]
+    columns.append(json.dumps(parameters.given()))
     if rows := fetch_tuples(insert, columns):  # the ORM's savepoint costs a small upload a quarter more
         upload.pk = rows[0][0]
         return upload, True
@@ -296,7 +296,6 @@ def _store(
     receipt.expectations = store_expectations(parser.expected, upload)
     receipt.stored += len(parser.expected)
     receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
-    receipt.warnings += parser.contradictions.values()
     if superseded:
         words = _WOULD_BE if content.parameters.is_dry_run else _SUPERSEDED
         receipt.warnings.append(f"{len(superseded)} {words}")

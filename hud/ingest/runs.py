@@ -60,7 +60,7 @@ def run_identity(record: Record) -> tuple[Any, ...]:
     return number, *_OF_RUN(record)
 
 
-def run_of(record: Record, given: Parameters, *, any_time: bool) -> tuple[RunKey, PairPlace]:
+def run_of(record: Record, parameters: Parameters, *, any_time: bool) -> tuple[RunKey, PairPlace]:
     """Return a record's run and its repeat, side and draw there. Raise WrongRecord for a place that no A/B
     comparison has, or a time that an upload cannot have, unless `any_time`."""
     time, compilation = from_epoch(record.timestamp), run_identity(record)[0]
@@ -85,15 +85,15 @@ def run_of(record: Record, given: Parameters, *, any_time: bool) -> tuple[RunKey
     external_id = None
     if record.workflow_id not in (None, 0, "0", ""):
         external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
-    commit_time = parse_time(given.commit_date) if given.commit_date else None
-    run_time = time or (parse_time(given.run_time) if given.run_time else None)
+    commit_time = parse_time(parameters.commit_date) if parameters.commit_date else None
+    run_time = time or (parse_time(parameters.run_time) if parameters.run_time else None)
     run = RunKey(
-        source=nfc(given.source or record.benchmark.name)[:100],
-        external_id=external_id or given.run_id or None,
-        host=nfc(host or given.host)[:200],
-        commit=(record.head_sha or given.commit)[:64],
-        branch=branch_name(record.head_branch or given.branch),
-        repo=nfc(record.repo or given.repo)[:200],
+        source=nfc(parameters.source or record.benchmark.name)[:100],
+        external_id=external_id or parameters.run_id or None,
+        host=nfc(host or parameters.host)[:200],
+        commit=(record.head_sha or parameters.commit)[:64],
+        branch=branch_name(record.head_branch or parameters.branch),
+        repo=nfc(record.repo or parameters.repo)[:200],
         order_time=commit_time or run_time,
         order_time_source="commit" if commit_time else "run" if run_time else "upload",
         interpreter=head,

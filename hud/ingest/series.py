@@ -59,8 +59,8 @@ def check_names(measurement: ParsedMeasurement) -> None:
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
     if escaped or not is_ascii:
         settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
-        if found := invisible_in(joined + measurement.metric + settings):
-            raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
+        if character := invisible_in(joined + measurement.metric + settings):
+            raise WrongRecord("", f"a name or a setting holds the invisible character {character}")
         measurement.metric = nfc(measurement.metric)
         texts = tuple(map(nfc, texts))
         joined = "".join(texts)
@@ -81,9 +81,9 @@ def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, Ru
     """Return the key of each measurement's row; make the series and environments that are not there yet."""
     # measurements of one upload share their environment's object, and its fingerprint takes a while
     distinct = {id(item.environment): item.environment for item in measurements}
-    fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
-    ids = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
-    environments = {place: ids[fingerprint] for place, fingerprint in fingerprints.items()}
+    fingerprints = {key: environment.fingerprint() for key, environment in distinct.items()}
+    ids = _environment_ids({fingerprints[key]: environment for key, environment in distinct.items()})
+    environments = {key: ids[fingerprint] for key, fingerprint in fingerprints.items()}
     own: list[tuple[int, int | None]] = []  # run and stream of each; neighbours share the run
     for key, group in groupby(measurements, attrgetter("run")):
         run = runs[key]
@@ -112,8 +112,8 @@ def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int 
 
 def _digest(item: ParsedMeasurement, stream: int | None) -> str:
     """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
-    said = "\0".join((*item.identity[:8], "1" if item.dynamic else "0", item.metric, str(stream)))
-    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    identity = "\0".join((*item.identity[:8], "1" if item.dynamic else "0", item.metric, str(stream)))
+    return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> dict[str, int]:
@@ -166,17 +166,17 @@ def ids_of(
     same = " AND ".join(f'known."{name}" = given."{name}"' for name in keys)
     select = f"""SELECT given.place, known.id FROM {given_rows(model, [*keys, "place"])}
         JOIN {model._meta.db_table} known ON {same}"""  # noqa: S608 — only names of columns are put into the text  # nosec B608
-    body = orjson.dumps([row | {"place": place} for place, row in enumerate(rows)]).decode()
+    body = orjson.dumps([row | {"place": index} for index, row in enumerate(rows)]).decode()
     ids: dict[int, int] = dict(fetch_tuples(select, [body]))
     if len(ids) < len(rows):
-        insert(model, [row | more(place) for place, row in enumerate(rows) if place not in ids])
+        insert(model, [row | more(index) for index, row in enumerate(rows) if index not in ids])
         ids = dict(fetch_tuples(select, [body]))
-    return [ids[place] for place in range(len(rows))]
+    return [ids[index] for index in range(len(rows))]
 
 
 def metric_ids(names: list[str]) -> dict[str, int]:
     """Return the ids of these distinct names. A new one gets the unit and direction of the registry."""
-    ids = ids_of(Metric, {"name": names}, lambda place: metric_info(names[place]).to_row())
+    ids = ids_of(Metric, {"name": names}, lambda index: metric_info(names[index]).to_row())
     return dict(zip(names, ids, strict=True))
 
 
@@ -184,8 +184,8 @@ def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:
     """Return the ids of these environments by their fingerprints."""
     fingerprints = sorted(environments)
 
-    def row_of(place: int) -> dict[str, Any]:
-        environment = environments[fingerprints[place]]
+    def row_of(key: int) -> dict[str, Any]:
+        environment = environments[fingerprints[key]]
         return {
             "class_key": class_key(environment),
             "torch": environment.torch[:100],
@@ -237,25 +237,25 @@ class Meanings:
     def _learn(self, keys: Iterable[tuple[str, str, str]]) -> None:
         """Read the metrics of these names, units and directions. One without unit or direction gets the first
         that is said; of concurrent uploads the others wait for the first."""
-        said: dict[str, tuple[str, str]] = {}
+        meanings: dict[str, tuple[str, str]] = {}
         for name, said_unit, said_direction in keys:
-            unit, direction = said.get(name, ("", ""))
-            said[name] = unit or said_unit, direction or said_direction
-        unread = sorted(said.keys() - self._metrics.keys() - METRICS.keys())
-        for name in said.keys() & METRICS.keys() - self._metrics.keys():
+            unit, direction = meanings.get(name, ("", ""))
+            meanings[name] = unit or said_unit, direction or said_direction
+        unread = sorted(meanings.keys() - self._metrics.keys() - METRICS.keys())
+        for name in meanings.keys() & METRICS.keys() - self._metrics.keys():
             self._metrics[name] = Metric(**METRICS[name].to_row())
         self._metrics |= Metric.objects.in_bulk(unread, field_name="name")
         if new := [name for name in unread if name not in self._metrics]:
             metric_ids(new)
             self._metrics |= Metric.objects.in_bulk(new, field_name="name")
             self._new.update(new)
-        self._complete(said)
+        self._complete(meanings)
 
-    def _complete(self, said: Mapping[str, tuple[str, str]]) -> None:
+    def _complete(self, meanings: Mapping[str, tuple[str, str]]) -> None:
         """Give metrics the unit and direction that they lack; what is stored of them can then be judged."""
         lacking = [
             name
-            for name, (unit, direction) in said.items()
+            for name, (unit, direction) in meanings.items()
             if (unit and _lacks_unit(self._metrics[name]))
             or (direction and _lacks_direction(self._metrics[name]))
         ]
@@ -263,7 +263,7 @@ class Meanings:
             return
         rows = Metric.objects.select_for_update(no_key=True).filter(name__in=lacking).order_by("name")
         for metric in rows:
-            unit, direction = said[metric.name]
+            unit, direction = meanings[metric.name]
             if _lacks_unit(metric):
                 metric.unit = unit
             if _lacks_direction(metric) and direction:

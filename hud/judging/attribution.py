@@ -43,9 +43,9 @@ class Change:
 
     @property
     def kernel(self) -> Kernel:
-        found = self.head or self.base
-        assert found is not None
-        return found
+        kernel = self.head or self.base
+        assert kernel is not None
+        return kernel
 
     @property
     def change_us(self) -> float:
@@ -84,8 +84,10 @@ class Attribution:
     @cached_property
     def by_cause(self) -> dict[Cause, float]:
         """Return the sum of each cause that occurs, in µs."""
-        there = {cause: [change for change in self.changes if change.cause == cause] for cause in CAUSES}
-        return {cause: sum(one.change_us for one in found) for cause, found in there.items() if found}
+        us = {
+            cause: [change.change_us for change in self.changes if change.cause == cause] for cause in CAUSES
+        }
+        return {cause: sum(changes_us) for cause, changes_us in us.items() if changes_us}
 
     @property
     def remainder_us(self) -> float | None:
@@ -127,7 +129,7 @@ def attribute(
         changes += _of_slot(slot, before.get(slot, {}), after.get(slot, {}))
     changes, ratio = _judge_noise(changes, same_card=same_card)
     changes, groups = _move(changes)
-    changes.sort(key=lambda one: (CAUSES.index(one.cause), one.group, -abs(one.change_us), one.slot))
+    changes.sort(key=lambda row: (CAUSES.index(row.cause), row.group, -abs(row.change_us), row.slot))
     old, new = _side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)
     ends = ((getattr(old, name), getattr(new, name)) for name in ("busy_us", "gaps_us", "overhead_us"))
     busy_us, gaps_us, overhead_us = (
@@ -160,7 +162,7 @@ def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
     for (slot, choice), kernels in seen.items():
         times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
         time_us, portion = median(times) if times else None, len(kernels) / len(side)
-        slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {one.binary for one in kernels})
+        slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {kernel.binary for kernel in kernels})
     return slots
 
 
@@ -193,7 +195,8 @@ def _mean(choices: Collection[_Choice]) -> tuple[Kernel | None, float | None, fl
     portion of the compilations that drew one of them."""
     most = max(choices, key=lambda choice: choice.portion, default=None)
     times = [choice.time_us * choice.portion for choice in choices if choice.time_us is not None]
-    return most.kernel if most else None, sum(times) if times else None, sum(one.portion for one in choices)
+    portion = sum(choice.portion for choice in choices)
+    return most.kernel if most else None, sum(times) if times else None, portion
 
 
 def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change], float | None]:
@@ -201,7 +204,7 @@ def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change
     ratio, relative = 1.0, RELATIVE_NOISE
     if not same_card:
         same = (change for change in changes if change.cause == "unchanged")
-        ratios = [one.head_us / one.base_us for one in same if one.base_us and one.head_us is not None]
+        ratios = [row.head_us / row.base_us for row in same if row.base_us and row.head_us is not None]
         if len(ratios) >= LEAST_SHARED:
             ratio = median(ratios)
         else:
@@ -220,9 +223,9 @@ def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change
 def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int, int]]]:
     """Join kernels that vanished and appeared with common operators; return the kernels of each group too."""
     joined: list[tuple[set[str], list[int]]] = []  # operators and the places of their kernels
-    for place, one in enumerate(changes):
-        if one.cause in ("appeared", "vanished") and one.kernel.origins:
-            origins, places = set(one.kernel.origins), [place]
+    for index, change in enumerate(changes):
+        if change.cause in ("appeared", "vanished") and change.kernel.origins:
+            origins, places = set(change.kernel.origins), [index]
             for other in [each for each in joined if not each[0].isdisjoint(origins)]:
                 joined.remove(other)
                 origins |= other[0]
@@ -233,8 +236,8 @@ def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int,
     for number, places in enumerate(sorted(both, key=min), start=1):
         causes = [changes[index].cause for index in places]
         groups[number] = causes.count("vanished"), causes.count("appeared")
-        for place in places:
-            moved[place] = replace(changes[place], cause="moved", group=number)
+        for index in places:
+            moved[index] = replace(changes[index], cause="moved", group=number)
     return moved, groups
 
 
@@ -242,8 +245,9 @@ def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | Non
     """Return the means. The kernels' is made of the medians that the changes are made of."""
     means = [time_us for slot in slots if (time_us := _mean(slot.values())[1]) is not None]
     kernels_us = sum(means) if means else None
-    overlap_us = _mean_of(one.overlap_us for one in side) or 0.0
-    busy_us, gaps_us = _mean_of(one.busy_us for one in side), _mean_of(one.gaps_us for one in side)
+    overlap_us = _mean_of(compiled.overlap_us for compiled in side) or 0.0
+    busy_us = _mean_of(compiled.busy_us for compiled in side)
+    gaps_us = _mean_of(compiled.gaps_us for compiled in side)
     if busy_us is None and kernels_us is not None:
         busy_us = kernels_us - overlap_us
     overhead_us = None if call_us is None or busy_us is None else call_us - busy_us - (gaps_us or 0.0)
@@ -289,15 +293,15 @@ NOTES = {"graph break": "graph_breaks", "recompile": "recompiles", "CUDA-graph s
 
 def note_changes(base: Sequence[Compiled], head: Sequence[Compiled]) -> list[NoteChange]:
     """Return the reasons that came on one side only or in another number, the largest difference first."""
-    found = []
+    changes = []
     for kind, name in NOTES.items():
-        before, after = (_counts([getattr(one, name) for one in side]) for side in (base, head))
-        found += [
+        before, after = (_counts([getattr(compiled, name) for compiled in side]) for side in (base, head))
+        changes += [
             NoteChange(kind, *key, before[key], after[key])
             for key in dict.fromkeys((*before, *after))
             if before[key] != after[key]
         ]
-    return sorted(found, key=lambda one: -abs(one.head - one.base))
+    return sorted(changes, key=lambda change: -abs(change.head - change.base))
 
 
 def notes_of(side: Sequence[Compiled]) -> list[NoteChange]:
@@ -330,7 +334,7 @@ def phase_changes(
 
 def _mean_s(side: Sequence[Compiled], part: str) -> float | None:
     """Return how long a part takes in the mean of the compilations that report phases."""
-    known = [one.phases_s for one in side if one.phases_s]
+    known = [compiled.phases_s for compiled in side if compiled.phases_s]
     own, inside = (
         sum(phases.get(name, 0.0) for phases in known for name in names)
         for names in (_PHASES[part]["phases"], _PHASES[part].get("inside", ()))

@@ -193,12 +193,12 @@ class _ChoiceTimes:
     @classmethod
     def of(cls, base: Iterable[Kernels], head: Iterable[Kernels], slots: Sequence[str]) -> _ChoiceTimes:
         times_us: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
-        for place, side in enumerate((base, head)):
+        for index, side in enumerate((base, head)):
             for kernels in side:
                 for slot in slots:
                     if slot in kernels and kernels[slot].time_us > 0:
                         sides = times_us.setdefault((slot, kernels[slot].choice), ([], []))
-                        sides[place].append(kernels[slot].time_us)
+                        sides[index].append(kernels[slot].time_us)
         changes = [geometric_mean(new) / geometric_mean(old) for old, new in times_us.values() if old and new]
         half = math.sqrt(geometric_mean(changes or [1.0]))  # of the change of the code, not of the choice
         us: dict[str, dict[str, tuple[float, int]]] = {slot: {} for slot in slots}
@@ -218,13 +218,13 @@ class _ChoiceTimes:
     def lost(self, own: Set[tuple[str, str]], other: Set[tuple[str, str]]) -> Set[tuple[str, str]]:
         """Return the candidates that a side cannot choose: those of the other that it has not and, in slots
         where only the other searches on, what that may have found."""
-        found = {
+        slower = {
             (slot, choice)
             for slot, timed in self.us.items()
             if (slot, SEARCHES_ON) in other - own
             for choice in timed
         }
-        return (found | other) - own
+        return (slower | other) - own
 
     def best(
         self, base: Set[tuple[str, str]], head: Set[tuple[str, str]]
@@ -241,10 +241,10 @@ class _ChoiceTimes:
             if not all(able):
                 return None, None
             lost += 2 * len(timed) - len(able[0]) - len(able[1])
-            for place, ((time_us, count), choice) in enumerate(side[0] for side in able):
-                totals_us[place] += time_us
-                if choice != able[1 - place][0][1]:
-                    variances[place] += time_us**2 / count
+            for index, ((time_us, count), choice) in enumerate(side[0] for side in able):
+                totals_us[index] += time_us
+                if choice != able[1 - index][0][1]:
+                    variances[index] += time_us**2 / count
         ratio = math.log(totals_us[1] / totals_us[0])
         if ratio == 0.0 or not self.noise.degrees:
             return ratio, None if ratio else 1.0

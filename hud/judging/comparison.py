@@ -97,7 +97,6 @@ class MetricComparison:
 
 
 def relative(ratio: float | None) -> float | None:
-    """Return a ratio as a relative change."""
     return None if ratio is None else ratio - 1
 
 
@@ -118,10 +117,10 @@ def compare(runs: Sequence[Run], *, series: int | None = None, class_key: str = 
     if class_key:
         measured = measured.filter(environment__class_key=class_key)
     by_series = _measured(runs, measured)
-    found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
+    compared = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     kernels = _kernels(runs, compiled, most)
     awaits_draws = most is not None and runs[0].finished is None
-    metrics = (_metric(found[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
+    metrics = (_metric(compared[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
     return Comparison(list(metrics), kernels)
 
 
@@ -136,7 +135,7 @@ class _Process(NamedTuple):
 
 def _measured(runs: Sequence[Run], measured: QuerySet[Measurement]) -> dict[int, list[_Process]]:
     """Return the rows of each series in the order of their processes; numbers of later runs go on."""
-    places = {run.pk: place for place, run in enumerate(runs)}
+    places = {run.pk: index for index, run in enumerate(runs)}
     names = ("series_id", "run_id", "repeat", "side", "draw", "value", "status", "quality")
     rows = list(measured.order_by(*names[:4]).values_list(*names))
     by_series: dict[int, list[_Process]] = {}
@@ -158,10 +157,10 @@ def _metric(
     free = {(process.repeat, process.side): process for process in processes if process.draw is None}
     numbers = range(max((repeat for repeat, _side in free), default=-1) + 1)
     sides_of_pairs = [[free.get((number, side)) for number in numbers] for side in (0, 1)]
-    base, head = ([one and one.value for one in side] for side in sides_of_pairs)
+    base, head = ([process and process.value for process in side] for side in sides_of_pairs)
     metric = series.metric
     pairs = judge_pairs(
-        *([one.value if one and not one.quality else None for one in side] for side in sides_of_pairs),
+        *([row.value if row and not row.quality else None for row in side] for side in sides_of_pairs),
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
@@ -188,16 +187,16 @@ def _metric(
         quality=worst_quality(process.quality for process in processes),
     )
     of_sides = kernels.get(series.experiment_id)
-    found = of_sides and of_sides.found
+    answer = of_sides and of_sides.found
     pinned = [process for process in processes if process.draw is not None]
     draws, code = equal_choices.answer_of(
-        ((one.draw or 0, one.side, one.repeat, one.value, one.quality) for one in pinned), most
+        ((row.draw or 0, row.side, row.repeat, row.value, row.quality) for row in pinned), most
     )
-    if metric.name == SAME_CHOICE and found and found.code.ratio is not None:
-        draws, code = (), found.code
+    if metric.name == SAME_CHOICE and answer and answer.code.ratio is not None:
+        draws, code = (), answer.code
     elif not draws and not (awaits_draws and is_of_running(metric.name)):
         return by_pairs
-    cause, better = _cause(code, found.choice if found else None, metric.direction)
+    cause, better = _cause(code, answer.choice if answer else None, metric.direction)
     at_draws = replace(
         by_pairs,
         word="confirmed" if cause else code.word,
@@ -212,7 +211,7 @@ def _metric(
         code=code,
         kernels=of_sides,
         obstacle=of_sides.obstacle if of_sides else draw_obstacle([], [], series.experiment.device),
-        repeated=sum(equal_choices.round_of(one.repeat)[1] for one in pinned),
+        repeated=sum(equal_choices.round_of(process.repeat)[1] for process in pinned),
     )
     if not draws:
         return at_draws
@@ -240,7 +239,7 @@ def _kernels(
     runs: Sequence[Run], compiled: QuerySet[Compilation], most: int | None
 ) -> dict[int, KernelsOfSides]:
     """Return the kernels of the experiments that have timed ones on both sides, in 2 statements."""
-    places = {run.pk: place for place, run in enumerate(runs)}
+    places = {run.pk: index for index, run in enumerate(runs)}
     in_order = compiled.order_by("experiment", "run", "repeat").exclude(kernels=[])
     rows = list(in_order.select_related("experiment"))
     by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
@@ -337,10 +336,10 @@ def power_before(run: Run) -> dict[str, Any]:
 def planned_draws(series: Sequence[Series]) -> int:
     """Return the draws of each side after which a comparison of these series ends at the latest; 0 if none of
     them is measured at equal choices."""
-    running = [one for one in series if is_of_running(one.metric.name) or one.metric.name == SAME_CHOICE]
+    running = [row for row in series if is_of_running(row.metric.name) or row.metric.name == SAME_CHOICE]
     if not running:
         return 0
-    noise = max(noise_of(Point.objects.filter(series=one)).noise for one in running)
+    noise = max(noise_of(Point.objects.filter(series=row)).noise for row in running)
     draws = min(MOST_PLANNED, math.ceil(equal_choices.draws_to_decide(noise) / 2))
     return max(draws, LEAST_PAIRS) if len(running) < len(series) else draws  # a draw has a free pair, too
 
@@ -361,5 +360,5 @@ def may_stop(run: Run) -> bool:
     for metric in metrics:
         names[metric.experiment.pk].add(metric.metric.name)
     measured = (metric for metric in metrics if metric.code and metric.count)
-    headline = [one for one in measured if role_of(one.metric.name, names[one.experiment.pk]) == "headline"]
-    return bool(headline) and all(equal_choices.enough(one.draws, most) for one in headline)
+    headline = [row for row in measured if role_of(row.metric.name, names[row.experiment.pk]) == "headline"]
+    return bool(headline) and all(equal_choices.enough(row.draws, most) for row in headline)

@@ -44,9 +44,9 @@ def process_pending(limit: int = 50) -> int:
     return len(pending)
 
 
-def _count(found: QuerySet[Compilation]) -> None:
+def _count(compilations: QuerySet[Compilation]) -> None:
     """Write the metrics of an experiment's compilations in one run and environment."""
-    rows = list(found.order_by("side", "repeat").select_for_update())  # whoever deletes the run waits
+    rows = list(compilations.order_by("side", "repeat").select_for_update())  # whoever deletes the run waits
     if not rows:
         return
     first, run = rows[0], Run.objects.get(pk=rows[0].run_id)
@@ -55,8 +55,8 @@ def _count(found: QuerySet[Compilation]) -> None:
     history, own = drawn[: len(earlier)], drawn[len(earlier) :]
 
     def measured(row: Compilation, value: float, **more: Any) -> DetailedMeasurement:
-        place = {"order_time": row.order_time, "run_id": row.run_id, "environment_id": row.environment_id}
-        return DetailedMeasurement(value=value, side=row.side, upload_id=row.upload_id, **place, **more)
+        point = {"order_time": row.order_time, "run_id": row.run_id, "environment_id": row.environment_id}
+        return DetailedMeasurement(value=value, side=row.side, upload_id=row.upload_id, **point, **more)
 
     metrics = {}
     ratios = zip(rows, same_choice_ratios(history, own), strict=True)
@@ -72,13 +72,13 @@ def _count(found: QuerySet[Compilation]) -> None:
         of_compilations = {"spread": regret.spread, "n": regret.compilations}
         metrics["autotune_regret"] = [measured(first, regret.value, note=note, **of_compilations)]
     _write(first, metrics)
-    found.update(uncounted=False)
+    compilations.update(uncounted=False)
 
 
 def _earlier(row: Compilation) -> list[Compilation]:
     """Return what a new compilation is compared with, oldest first: of the default branch and its class."""
     before = Q(order_time__lt=row.order_time) | Q(order_time=row.order_time, run_id__lt=row.run_id)
-    found = Compilation.objects.filter(
+    earlier = Compilation.objects.filter(
         before,
         experiment_id=row.experiment_id,
         environment__class_key=row.environment.class_key,
@@ -86,7 +86,7 @@ def _earlier(row: Compilation) -> list[Compilation]:
         run__branch__in=stored_names(),
         run__stream=row.run.stream_id,
     ).only("run", "experiment", "environment", "repeat", "side", "kernels", "times_us")
-    return list(found.order_by("-order_time", "-run", "-repeat")[:_HISTORY])[::-1]
+    return list(earlier.order_by("-order_time", "-run", "-repeat")[:_HISTORY])[::-1]
 
 
 def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
@@ -103,7 +103,7 @@ def _write(first: Compilation, metrics: Mapping[str, Sequence[DetailedMeasuremen
     """Replace the computed measurements of these compilations, and have the judge look at their series."""
     own: dict[str, Any] = {"experiment_id": first.experiment_id, "stream_id": first.run.stream_id}
     series = list(Series.objects.filter(metric__name__in=_METRICS, **own))
-    points.unfold((first.run_id, one.pk) for one in series)
+    points.unfold((first.run_id, row.pk) for row in series)
     old = DetailedMeasurement.objects.filter(series__in=series, run=first.run_id)
     old.filter(environment=first.environment_id).delete()
     touched = [Series.objects.get_or_create(metric=metric_of(name), **own)[0] for name in metrics]
@@ -111,8 +111,8 @@ def _write(first: Compilation, metrics: Mapping[str, Sequence[DetailedMeasuremen
         for measurement in measurements:
             measurement.series = of_metric
         DetailedMeasurement.objects.bulk_create(measurements)
-    points.make((first.run_id, one.pk) for one in (*series, *touched))
+    points.make((first.run_id, row.pk) for row in (*series, *touched))
     time = Value(first.order_time)
-    Series.objects.filter(pk__in=[one.pk for one in touched]).update(
+    Series.objects.filter(pk__in=[row.pk for row in touched]).update(
         touched_at=Least("touched_at", time), touched_until=Greatest("touched_until", time)
     )

@@ -153,31 +153,31 @@ def judge_series(pending: Sequence[Series]) -> None:
         present = _stored(by_id, rules)
         known = {series_id for series_id, _class in present}
         begin = {pk: since if pk in known else BEFORE_ALL for pk, since in touched.items()}
-        for (series_id, _class), one in present.items():
+        for (series_id, _class), state in present.items():
             # a suspect's newest point is judged again too: what comes may be a repeat that agrees with it
-            move, since = one.level.move, touched[series_id]
-            if one.until >= since or (move and move.worse and not move.is_sure):
-                level, until = levels.level_before(one.level, since)
-                one.recent = one.recent[: level.taken - one.level.taken] if until else []
-                one.level, one.until, one.newest = level, until or BEFORE_ALL, None
-                begin[series_id] = min(begin[series_id], one.until)
+            move, since = state.level.move, touched[series_id]
+            if state.until >= since or (move and move.worse and not move.is_sure):
+                level, until = levels.level_before(state.level, since)
+                state.recent = state.recent[: level.taken - state.level.taken] if until else []
+                state.level, state.until, state.newest = level, until or BEFORE_ALL, None
+                begin[series_id] = min(begin[series_id], state.until)
         settled = follow.settled([pk for pk, since in touched.items() if begin[pk] < since])
         rows: list[dict[str, Any]] = []
         references = _references(by_id.values())
-        seen = {series_id for (series_id, _class), one in present.items() if one.until > BEFORE_ALL}
+        seen = {series_id for (series_id, _class), state in present.items() if state.until > BEFORE_ALL}
         for (series_id, class_key), points in read_points(begin):
             key = series_id, class_key
-            one = present.setdefault(key, Judged(by_id[series_id], class_key, rules[series_id]))
-            one.reference = references.get(key)
-            new = take_points(one, points, settled.get(key, []), is_first=series_id not in seen)
+            state = present.setdefault(key, Judged(by_id[series_id], class_key, rules[series_id]))
+            state.reference = references.get(key)
+            new = take_points(state, points, settled.get(key, []), is_first=series_id not in seen)
             rows += (row for row in new if row["order_time"] >= touched[series_id])
             seen.add(series_id)
         _find_headlines(present)
         _write_judgements(rows)
-        for one in present.values():
-            if one.newest is None:
-                SeriesState.objects.filter(series=one.series, class_key=one.class_key).delete()
-        judged = [one for one in present.values() if one.verdict]
+        for state in present.values():
+            if state.newest is None:
+                SeriesState.objects.filter(series=state.series, class_key=state.class_key).delete()
+        judged = [state for state in present.values() if state.verdict]
         _write_states(judged)
         follow.update(judged)
 
@@ -200,14 +200,14 @@ def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
     """Set which series may open a regression in which class: call time only where that class has no device
     time, so that a rerun by this runner does not silence another harness's nights of the experiment. Device
     time that waits, of a class not known yet, takes nothing from a series that could open one before."""
-    names = metrics_by_class({one.series.experiment_id for one in present.values()})
-    for (_series_id, class_key), one in present.items():
-        names.setdefault((one.series.experiment_id, class_key), set()).add(one.series.metric.name)
-    for (_series_id, class_key), one in present.items():
-        experiment_id = one.series.experiment_id
-        waiting = set() if one.is_headline else names.get((experiment_id, None), set())
+    names = metrics_by_class({state.series.experiment_id for state in present.values()})
+    for (_series_id, class_key), state in present.items():
+        names.setdefault((state.series.experiment_id, class_key), set()).add(state.series.metric.name)
+    for (_series_id, class_key), state in present.items():
+        experiment_id = state.series.experiment_id
+        waiting = set() if state.is_headline else names.get((experiment_id, None), set())
         beside = names[experiment_id, class_key] | waiting
-        one.is_headline = opens_regressions(one.rule, one.series.metric, beside)
+        state.is_headline = opens_regressions(state.rule, state.series.metric, beside)
 
 
 def _stored(by_id: Mapping[int, Series], rules: Mapping[int, Rule]) -> dict[ClassKey, Judged]:
@@ -219,13 +219,13 @@ def _stored(by_id: Mapping[int, Series], rules: Mapping[int, Rule]) -> dict[Clas
         """,
         [list(by_id)],
     )
-    found = {}
+    states = {}
     for pk, class_key, is_headline, recent, run_id, environment_id, time, text in rows:
         level = msgspec.json.decode(text, type=Level)
         newest = SeriesPoint(run_id, environment_id, time, () if recent[-1] is None else (recent[-1],))
         judged = Judged(by_id[pk], class_key, rules[pk], is_headline, level, recent, time, newest)
-        found[pk, class_key] = judged
-    return found
+        states[pk, class_key] = judged
+    return states
 
 
 def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
@@ -328,18 +328,18 @@ def _write_states(judged: Sequence[Judged]) -> None:
     """Insert or update the states of series."""
     rows = [
         {
-            "series_id": one.series.pk,
-            "class_key": one.class_key,
-            "level": one.level,
-            "run_id": one.newest.run_id,
-            "environment_id": one.newest.environment_id,
-            "order_time": one.newest.time,
-            "headline": one.is_headline,
-            "points": one.level.points,
-            "recent": one.recent,
+            "series_id": state.series.pk,
+            "class_key": state.class_key,
+            "level": state.level,
+            "run_id": state.newest.run_id,
+            "environment_id": state.newest.environment_id,
+            "order_time": state.newest.time,
+            "headline": state.is_headline,
+            "points": state.level.points,
+            "recent": state.recent,
         }
-        for one in judged
-        if one.newest
+        for state in judged
+        if state.newest
     ]
     if not rows:
         return

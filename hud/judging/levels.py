@@ -120,12 +120,12 @@ def mark(level: Level, time: datetime, until: datetime) -> None:
 def level_before(level: Level, time: datetime) -> tuple[Level, datetime | None]:
     """Return the level as it was at its newest mark before `time`, and its newest point then; without such a
     mark the level before all points, and None."""
-    earlier = [one for one in level.marks if one.time < time]
+    earlier = [mark for mark in level.marks if mark.time < time]
     if not earlier:
         return Level(), None
-    found = msgspec.json.decode(earlier[-1].level, type=Level)
-    found.marks = earlier[:-1]  # the first point that is judged makes the last one again
-    return found, earlier[-1].until
+    before = msgspec.json.decode(earlier[-1].level, type=Level)
+    before.marks = earlier[:-1]  # the first point that is judged makes the last one again
+    return before, earlier[-1].until
 
 
 def advance(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
@@ -255,8 +255,8 @@ def _judge_by_variant(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
         return judge(level.values, point.values, rule)
     history = [value / usual[group] for value, group in zip(level.values, level.groups, strict=True)]
     samples = [value / usual[group] for value, group in known]
-    found = judge(history, samples, rule, groups=["own"] * len(history), group="own")
-    return replace(found, baseline=median(level.values))
+    verdict = judge(history, samples, rule, groups=["own"] * len(history), group="own")
+    return replace(verdict, baseline=median(level.values))
 
 
 def _named(level: Level, point: SeriesPoint, rule: Rule, verdict: Verdict) -> Verdict:

@@ -106,7 +106,7 @@ def judge_points(
         return Verdict("failed" if base else "new", baseline_n=len(base))
     if rule.kind != "timing":
         return _judge_exact([median(base)], median(head), rule)
-    found = _compare(
+    verdict = _compare(
         [median(base)],
         [median(head)],
         rule,
@@ -114,8 +114,8 @@ def judge_points(
         degrees=1.5 * min(points, _NOISE_WINDOW) + 3,
     )
     if points * len(base) < FEWEST or points < 2:
-        return _only_if_certain(found, base, head, "few_compilations")
-    return found
+        return _only_if_certain(verdict, base, head, "few_compilations")
+    return verdict
 
 
 def point_factors(steps: Array, noise: Array, points: NDArray[np.int64]) -> Array:
@@ -137,19 +137,19 @@ def _judge_variant(
     if group is None or not own:
         return _only_if_certain(_judge_level(history, samples, rule), history, samples, "unknown_variant")
     noise = max(_noise_inside(history, groups, rule), _VARIANT_NOISE)
-    found = _compare(own, samples, rule, noise=noise, degrees=float(len(history)))
+    verdict = _compare(own, samples, rule, noise=noise, degrees=float(len(history)))
     if len(history) < FEWEST or len(own) < 2:
-        return _only_if_certain(found, history, samples, "few_compilations")
-    return found
+        return _only_if_certain(verdict, history, samples, "few_compilations")
+    return verdict
 
 
 def _judge_level(history: Sequence[float], samples: Sequence[float], rule: Rule) -> Verdict:
     noise = series_noise(history, rule.prior_noise)
     degrees = 1.5 * min(len(history), _NOISE_WINDOW) + 3  # fewer would cost more power than false alarms
-    found = _compare(history, samples, rule, noise=noise, degrees=degrees)
+    verdict = _compare(history, samples, rule, noise=noise, degrees=degrees)
     if len(history) < FEWEST:
-        return _only_if_certain(found, history, samples, "few_compilations")
-    return found
+        return _only_if_certain(verdict, history, samples, "few_compilations")
+    return verdict
 
 
 def _compare(
@@ -161,26 +161,26 @@ def _compare(
     ratio = abs(step) / (noise * math.sqrt(1 / len(samples) + math.pi / 2 / len(earlier)))
     # the noise is itself an estimate: Student's t as the normal deviate of equal probability (Wallace 1959)
     factor = math.sqrt(degrees * math.log1p(ratio * ratio / degrees)) * (8 * degrees + 1) / (8 * degrees + 3)
-    found = Verdict("unchanged", _relative(baseline, value), noise, factor, baseline, len(earlier))
+    verdict = Verdict("unchanged", _relative(baseline, value), noise, factor, baseline, len(earlier))
     if abs(step) <= math.log1p(rule.relative_floor) or abs(value - baseline) <= rule.absolute_floor:
-        return replace(found, reason="within_floor")
+        return replace(verdict, reason="within_floor")
     if factor <= rule.suspect_factor:
-        return replace(found, reason="within_noise")
+        return replace(verdict, reason="within_noise")
     if factor <= rule.noise_factor:
-        return replace(found, verdict="inconclusive", suspect=True, reason="suspect")
+        return replace(verdict, verdict="inconclusive", suspect=True, reason="suspect")
     word = _word(value - baseline, rule)
-    return replace(found, verdict=word, reason="no_direction" if word == "inconclusive" else "")
+    return replace(verdict, verdict=word, reason="no_direction" if word == "inconclusive" else "")
 
 
 def _only_if_certain(
-    found: Verdict, history: Sequence[float], samples: Sequence[float], reason: str
+    verdict: Verdict, history: Sequence[float], samples: Sequence[float], reason: str
 ) -> Verdict:
     """Return the verdict, but a change only where the level's own distribution leaves no doubt."""
-    if found.reason == "within_floor":
-        return found
-    if found.verdict in {"improved", "regressed"} and _certain(history, samples):
-        return found
-    return replace(found, verdict="inconclusive", suspect=found.verdict != "unchanged", reason=reason)
+    if verdict.reason == "within_floor":
+        return verdict
+    if verdict.verdict in {"improved", "regressed"} and _certain(history, samples):
+        return verdict
+    return replace(verdict, verdict="inconclusive", suspect=verdict.verdict != "unchanged", reason=reason)
 
 
 def _certain(history: Sequence[float], samples: Sequence[float]) -> bool:

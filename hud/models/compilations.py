@@ -117,14 +117,14 @@ class Compilation(NamedRow):
 
     def compiled(self, kernels: Mapping[int, Kernel]) -> schema.Compiled:
         """Return the compilation as its record said it; `kernels` is what `kernels_of` returned."""
-        found = zip(self.kernels, self.binary_places, self.times_us, strict=True)
+        measured = zip(self.kernels, self.binary_places, self.times_us, strict=True)
         binaries = self.binary_list.binaries if self.binary_list else []
         notes = {
             name: tuple(schema.Note(**note) for note in getattr(self, name))
             for name in ("graph_breaks", "recompiles", "cudagraph_skips")
         }
         return schema.Compiled(
-            kernels=tuple(kernels[pk].compiled(binaries[place], time_us) for pk, place, time_us in found),
+            kernels=tuple(kernels[pk].compiled(binaries[index], time_us) for pk, index, time_us in measured),
             busy_us=self.busy_us,
             gaps_us=self.gaps_us,
             overlap_us=self.overlap_us,

@@ -184,7 +184,6 @@ class PointFields(NamedRow):
 
     @property
     def compilation_values(self) -> list[float | None]:
-        """Return one value for each compilation."""
         return self.values if self.values is not None else [self.value]
 
     @property
@@ -195,7 +194,7 @@ class PointFields(NamedRow):
         """Add whose value it is, and the targets that apply to it."""
         self.experiment, self.metric = experiment, metric
         self.targets = targets.of(experiment, metric, self.target, self.target_arch)
-        self.own_target = next((one for one in self.targets if one.own), None) if self.targets else None
+        self.own_target = next((target for target in self.targets if target.own), None)
         return self
 
     @property

@@ -87,6 +87,7 @@ class Regression(NamedRow):
     after = models.FloatField(null=True)
     change = Real(null=True)  # relative; like the next one as its point has it
     factor = Real(null=True)  # change in units of the series' noise
+    undecided = models.BooleanField(default=False, db_default=False)  # pairs were measured and cannot tell
     cause = models.CharField(max_length=200, blank=True)  # in words, where something tells it
     cause_row = models.ForeignKey(
         Cause, models.SET_NULL, null=True, db_column="cause_id", related_name="regressions"
@@ -109,6 +110,14 @@ class Regression(NamedRow):
             )
         ]
         indexes = [models.Index(fields=["state", "-since"], name="regression_state")]
+
+    @property
+    def verdict(self) -> str:
+        """What is known of it in one word: regressed, inconclusive, drift, or failed without a value."""
+        if self.kind == RegressionKind.FAILURE or self.change is None:
+            return "failed"
+        undecided = self.undecided and self.state in (RegressionState.SUSPECT, RegressionState.OPEN)
+        return "inconclusive" if undecided else "drift" if self.kind == RegressionKind.DRIFT else "regressed"
 
 
 class RegressionEvent(NamedRow):
@@ -155,7 +164,7 @@ class Bisect(NamedRow):
         """The result in words; '' while it runs."""
         if self.good is None or self.bad is None:
             return self.reason
-        ends = [self.builds[place] for place in (self.good, self.bad)]
+        ends = [self.builds[index] for index in (self.good, self.bad)]
         good, bad = (end["torch"] for end in ends)
         if good == bad:
             good, bad = (
@@ -216,7 +225,7 @@ class Webhook(NamedRow):
     url = models.URLField(max_length=500)
     secret = models.CharField(max_length=300, blank=True)  # signs standard messages; of GitHub the token
     format = models.CharField(
-        max_length=10, choices=[(one.value, one.value) for one in WebhookFormat], default="standard"
+        max_length=10, choices=[(kind.value, kind.value) for kind in WebhookFormat], default="standard"
     )
     events = ArrayField(models.CharField(max_length=20))  # of hud.notifications.messages.EVENTS
     active = models.BooleanField(default=True)

@@ -25,7 +25,8 @@ class Schedule(NamedRow):
     name = models.CharField(max_length=100, unique=True)
     cron = models.CharField(max_length=100)  # minute hour day-of-month month day-of-week
     time_zone = models.CharField(max_length=60, default="UTC")
-    suite = models.CharField(max_length=60)
+    preset = models.CharField(max_length=60, blank=True)  # what it measures but for `suite` and the lists
+    suite = models.CharField(max_length=60, blank=True)  # '': all of the preset
     cases = ArrayField(models.CharField(max_length=200), default=list, blank=True)  # none: all of the suite
     modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     dtypes = ArrayField(models.CharField(max_length=40), default=list, blank=True)

@@ -124,7 +124,7 @@ class BackendComparison:
             """,  # noqa: S608 — a constant  # nosec B608
             {"stream": self.stream.pk, "branches": stored_names(self.filters.branch), "until": "infinity"},
         )
-        places = {run: place for place, night in enumerate(self.nights_of_stream) for run in night.runs}
+        places = {run: index for index, night in enumerate(self.nights_of_stream) for run in night.runs}
         counts: dict[str, Counter[int]] = {}
         for suite, run, results in rows:
             counts.setdefault(suite, Counter())[places.get(run, -1)] += results
@@ -162,10 +162,10 @@ class BackendComparison:
     def query(self) -> str:
         """Return the query string of the same table, for links that add to it."""
         names = ("branch", *CHOICES, "base", "head")
-        given = {name: getattr(self.filters, name) for name in names if getattr(self.filters, name)}
+        chosen = {name: getattr(self.filters, name) for name in names if getattr(self.filters, name)}
         if self.filters.window != BackendFilters.window:
-            given["window"] = str(self.filters.window)
-        return urlencode({"stream": self.stream.name, **given}) + "&"
+            chosen["window"] = str(self.filters.window)
+        return urlencode({"stream": self.stream.name, **chosen}) + "&"
 
     @property
     def of_sides(self) -> str:
@@ -214,15 +214,15 @@ def read(filters: BackendFilters, stream: Stream) -> BackendComparison:
     page = BackendComparison(
         stream,
         replace(filters, **asdict(subject)),
-        {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
-        sorted({suite for one, suite in measured if one.arch == subject.arch} - {CEILINGS}),
-        only_arch=all(one.arch == subject.arch for one, _suite in measured),
+        {name: sorted({getattr(own, name) for own in subjects if is_named(own.arch)}) for name in CHOICES},
+        sorted({suite for own, suite in measured if own.arch == subject.arch} - {CEILINGS}),
+        only_arch=all(own.arch == subject.arch for own, _suite in measured),
         nights_of_stream=nights,
     )
     if any(suite != CEILINGS for _one, suite in measured):
         _compare(page, subject, nights)
     if not page.table or not page.table.entries:
-        page.instead = [one for one in subjects if one != subject][:_MOST_OFFERED]
+        page.instead = [other for other in subjects if other != subject][:_MOST_OFFERED]
     page.counts = count(page.scope)
     return page
 
@@ -240,11 +240,11 @@ def _compare(page: BackendComparison, subject: Subject, nights: Sequence[Night])
     now, window = timezone.now(), page.filters.window
     days = max(TREND_NIGHTS, window) + 1
 
-    def is_enough(found: Sequence[Night]) -> bool:
-        candidate = sides["head"] or _usual_head(found, now)
+    def is_enough(nights: Sequence[Night]) -> bool:
+        candidate = sides["head"] or _usual_head(nights, now)
         if candidate is None:
             return False
-        older = [night for night in found if night.time <= candidate.time]
+        older = [night for night in nights if night.time <= candidate.time]
         return len(older) >= days and older[0].time <= _limit(candidate, window)
 
     by_night = of_nights.measured(nights, subject, page.stream, enough=is_enough)

@@ -43,7 +43,7 @@ _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
 # Backends in the order of rows, each with its colour's number in hud.css; others have none, and stand before
 # the last two.
 COLOURS = {row["backend"]: int(row["colour"]) for row in rows(__file__, "backends.csv")}
-_PLACES = {backend: float(place) for place, backend in enumerate(COLOURS)}
+_PLACES = {backend: float(index) for index, backend in enumerate(COLOURS)}
 
 
 @dataclass
@@ -125,16 +125,16 @@ DATA = DataTable(  # of a cell, with its entry and the table
     column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change
     low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head
     undecided_value=cell.pale""",
-    base=lambda one: one.table.base and one.table.base.side,
-    newly_failed=lambda one: len(one.entry.new),
-    not_run=lambda one: len(one.entry.passes.missing),
-    unit=lambda one: "s" if one.cell.column == COMPILE else "x",
-    low=lambda one: None if one.cell.mean.low is None else one.cell.mean.low - 1,
-    high=lambda one: None if one.cell.mean.high is None else one.cell.mean.high - 1,
-    verdict=lambda one: "new" if one.cell.change is None else _VERDICTS[one.cell.tone],
+    base=lambda row: row.table.base and row.table.base.side,
+    newly_failed=lambda row: len(row.entry.new),
+    not_run=lambda row: len(row.entry.passes.missing),
+    unit=lambda row: "s" if row.cell.column == COMPILE else "x",
+    low=lambda row: None if row.cell.mean.low is None else row.cell.mean.low - 1,
+    high=lambda row: None if row.cell.mean.high is None else row.cell.mean.high - 1,
+    verdict=lambda row: "new" if row.cell.change is None else _VERDICTS[row.cell.tone],
     matched=lambda one: len(one.cell.mean.matched),
-    only_base=lambda one: len(one.cell.mean.only_base),
-    only_head=lambda one: len(one.cell.mean.only_head),
+    only_base=lambda row: len(row.cell.mean.only_base),
+    only_head=lambda row: len(row.cell.mean.only_head),
 )
 _VERDICTS: dict[Tone, str] = {"worse": "regressed", "better": "improved", "": "unchanged"}
 
@@ -171,12 +171,12 @@ class Table:
     @property
     def heads(self) -> list[tuple[str, int, int]]:
         """Return each suite with its expected cases and those of both sides, on its fullest backend."""
-        found = []
+        missing = []
         for suite in self.suites:
             own = [entry for (name, _backend), entry in self.entries.items() if name == suite]
             matched = max(len(cell.mean.matched) for entry in own for cell in entry.cells)
-            found.append((suite, max(entry.passes.expected for entry in own), matched))
-        return found
+            missing.append((suite, max(entry.passes.expected for entry in own), matched))
+        return missing
 
     @cached_property
     def reach(self) -> float:
@@ -230,7 +230,7 @@ def build(
     entries: dict[Block, Entry] = {}
     for block in sorted(blocks, key=lambda block: (block[0], backend_place(block[1]))):
         entry = _entry(block, before, by_night[head], recent, known)
-        metrics = {name for one in by_night.values() for name, found in one.get(block, {}).items() if found}
+        metrics = {name for own in by_night.values() for name, found in own.get(block, {}).items() if found}
         if not entry.passes.expected or metrics.isdisjoint(PREFERRED[SPEEDUP]):
             continue  # reference runs, and what nobody has measured lately
         values = [by_night[night].get(block, {}) for night in nights]
@@ -260,9 +260,9 @@ def passing(values: Values) -> dict[str, bool]:
 
 def undecided(values: Values) -> set[int]:
     """Return the experiments with a speedup of which none may decide."""
-    found = [values.get(metric, {}) for metric in PREFERRED[SPEEDUP]]
-    measured = {pk for each in found for pk, value in each.items() if value is not None}
-    return {pk for pk in measured if all(math.isnan(each.get(pk) or math.nan) for each in found)}
+    by_metric = [values.get(metric, {}) for metric in PREFERRED[SPEEDUP]]
+    measured = {pk for each in by_metric for pk, value in each.items() if value is not None}
+    return {pk for pk in measured if all(math.isnan(each.get(pk) or math.nan) for each in by_metric)}
 
 
 def _entry(
@@ -270,7 +270,7 @@ def _entry(
 ) -> Entry:
     old, new = before.get(block, {}), after.get(block, {})
     passed_before, passed = passing(old), passing(new)
-    expected = set(passed_before).union(*(passing(one.get(block, {})) for one in recent))
+    expected = set(passed_before).union(*(passing(night.get(block, {})) for night in recent))
     rate = aggregates.pass_rate(passed, expected, len(undecided(new)))
     failing = {case for case, ok in passed.items() if not ok}
     news = failing.difference(map(str, known))
@@ -335,7 +335,7 @@ def _tint(cells: Sequence[Cell]) -> None:
         cell for cell in cells if cell.mean.p is not None and cell.nights < KNOWN_NIGHTS and not cell.few
     ]
     stand = aggregates.discoveries([cell.mean.p for cell in known if cell.mean.p is not None])
-    stands = {id(cell) for cell, found in zip(known, stand, strict=True) if found}
+    stands = {id(cell) for cell, is_known in zip(known, stand, strict=True) if is_known}
     for cell in cells:
         ratio, low, high = cell.mean.ratio, cell.mean.low, cell.mean.high
         if ratio is None or low is None or high is None or cell.margin is None or cell.few:
@@ -362,9 +362,9 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
         entry.failed_before = entry.known = 0
         for cell in entry.cells:
             if cell.column == SPEEDUP:
-                cell.base, cell.head = (aggregates.hud_geometric_mean(one) or None for one in (old, rows))
+                cell.base, cell.head = (aggregates.hud_geometric_mean(side) or None for side in (old, rows))
             else:
-                cell.base, cell.head = (_mean(one, PREFERRED[cell.column]) for one in (base, head))
+                cell.base, cell.head = (_mean(values, PREFERRED[cell.column]) for values in (base, head))
             ratio = cell.head / cell.base if cell.head and cell.base else None
             cell.mean = GeometricMean(cell.base, cell.head, ratio)
             cell.tone = ""
@@ -377,5 +377,5 @@ def _hud_rows(values: Values) -> list[HudRow]:
 
 
 def _mean(values: Values, metrics: Collection[str]) -> float | None:
-    found = next((numbers(values[name]) for name in metrics if values.get(name)), {})
-    return math.fsum(found.values()) / len(found) if found else None
+    of_metric = next((numbers(values[name]) for name in metrics if values.get(name)), {})
+    return math.fsum(of_metric.values()) / len(of_metric) if of_metric else None

@@ -64,27 +64,27 @@ def named(text: str) -> dict[str, list[str]]:
     return patterns
 
 
-def read(kind: type[T], given: QueryDict, data_format: str = "") -> tuple[T, list[str]]:
+def read(kind: type[T], query: QueryDict, data_format: str = "") -> tuple[T, list[str]]:
     """Return what a query string asks for, and a message for each ignored value. Raise Problem 400 for data
     if there is any."""
     values, faults = {}, []
-    for one in fields(kind):  # type: ignore[arg-type]  # a dataclass
-        about: Mapping[str, Any] = one.metadata
-        names = about["names"] or (one.name,)
-        if given.keys().isdisjoint(names):
+    for part in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        about: Mapping[str, Any] = part.metadata
+        names = about["names"] or (part.name,)
+        if query.keys().isdisjoint(names):
             continue
-        name = next((name for name in names if given.get(name)), names[0])
+        name = next((name for name in names if query.get(name)), names[0])
         value, texts = None, []
         try:
-            value = about["form_field"].clean(given.get(name))
+            value = about["form_field"].clean(query.get(name))
         except ValidationError as error:
             texts = error.messages
-        if len(given.getlist(name)) > 1:
+        if len(query.getlist(name)) > 1:
             texts = ["Given more than once; it takes one value."]
         if texts:
             faults.append(Fault(f"/{name}", " ".join(texts)))
         elif value not in (None, ""):
-            values[one.name] = value
+            values[part.name] = value
     if faults and data_format:
         raise Problem(400, "invalid query string", errors=faults)
     return kind(**values), [f"{fault.pointer[1:]}: {fault.detail}" for fault in faults]
@@ -115,18 +115,18 @@ def filter_form(
     `offered`, or to write, perhaps what is `suggested`. A filter with nothing offered is left out. `hidden`
     are further parameters; `clear` is the address without filters."""
     parts = [_hidden(name, value) for name, value in (hidden or {}).items()]
-    for one in fields(filters):
-        name, value = (one.metadata["names"] or (one.name,))[0], getattr(filters, one.name)
-        if one.metadata.get("is_hidden"):
+    for part in fields(filters):
+        name, value = (part.metadata["names"] or (part.name,))[0], getattr(filters, part.name)
+        if part.metadata.get("is_hidden"):
             parts += [_hidden(name, value)] if value else []
-        elif "label" not in one.metadata:
+        elif "label" not in part.metadata:
             continue
-        elif offered is None or one.name not in offered:
-            parts.append(_input(one, name, value, (suggested or {}).get(one.name, ())))
-        elif choices := offered[one.name]:
-            blank = one.metadata.get("blank", "any")
+        elif offered is None or part.name not in offered:
+            parts.append(_input(part, name, value, (suggested or {}).get(part.name, ())))
+        elif choices := offered[part.name]:
+            blank = part.metadata.get("blank", "any")
             any_choice = [] if blank is None else [("", blank)]
-            parts.append(select(one.metadata["label"], name, value, [*any_choice, *choices]))
+            parts.append(select(part.metadata["label"], name, value, [*any_choice, *choices]))
     parts.append(f"<button>{button}</button>{link(clear, 'Clear') if clear else ''}")
     return SafeString(
         f'<form class="filters" method="get" role="search" data-filters>{" ".join(parts)}</form>'
@@ -147,13 +147,13 @@ def select(label: str, name: str, value: str, choices: Choices) -> SafeString:
     return SafeString(f'<label>{label} <select name="{name}">{options(pairs, value)}</select></label>')
 
 
-def _input(one: Field[Any], name: str, value: object, suggested: Sequence[str]) -> str:
-    checks = one.metadata["form_field"]
+def _input(part: Field[Any], name: str, value: object, suggested: Sequence[str]) -> str:
+    checks = part.metadata["form_field"]
     known = f"{name}-suggested" if suggested else ""
-    given = {key: text for key, text in one.metadata.items() if key not in _NO_ATTRIBUTES}
+    more = {key: text for key, text in part.metadata.items() if key not in _NO_ATTRIBUTES}
     value = "" if value is None else str(value)
     longest = str(getattr(checks, "max_length", ""))
-    attrs = attributes(**given, name=name, value=value, maxlength=longest, list=known)
+    attrs = attributes(**more, name=name, value=value, maxlength=longest, list=known)
     suggestions = options(((choice, "") for choice in suggested), "")
     choices = f'<datalist id="{known}">{suggestions}</datalist>' if known else ""
-    return f"<label>{one.metadata['label']} <input{attrs}></label>{choices}"
+    return f"<label>{part.metadata['label']} <input{attrs}></label>{choices}"

@@ -72,10 +72,10 @@ def sparkline(
     x, _comma, last = next(filter(None, reversed(spots))).partition(",")
     dot = f' class="{tone}"' if moved else ""
     parts.append(f'<circle{dot} cx="{x}" cy="{last}" r="2.2"/>')
-    said = 'role="img"' if label else 'aria-hidden="true"'
+    role = 'role="img"' if label else 'aria-hidden="true"'
     title = f"<title>{label}</title>" if label else ""
     return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
-        f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {said}>'
+        f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {role}>'
         f"{title}{''.join(parts)}</svg>"
     )
 
@@ -105,9 +105,9 @@ def interval(
         return f"{4 + (width - 8) * max(0.0, min(1.0, (number - start) / (end - start))):.1f}"
 
     left, right = (x_of(edge) for edge in noise)
-    said = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
+    role = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
     return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
-        f'<svg class="fp" viewBox="0 0 {width} 20" width="{width}" height="20" {said}>'
+        f'<svg class="fp" viewBox="0 0 {width} 20" width="{width}" height="20" {role}>'
         f'<rect class="band" x="{left}" width="{float(right) - float(left):.1f}" y="0" height="20"/>'
         f'<line class="zero" x1="{x_of(0)}" x2="{x_of(0)}" y1="0" y2="20"/>'
         f'<line class="ci {tone}" x1="{x_of(low)}" x2="{x_of(high)}" y1="10" y2="10"/>'

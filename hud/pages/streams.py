@@ -68,8 +68,8 @@ def link(address: str, **query: Any) -> str:
     are None or ''."""
     stream = query.pop("stream", None) or _current.get()
     parts = [f"stream={stream}"] if stream else []  # a name has nothing to escape
-    if given := {name: value for name, value in query.items() if value not in (None, "")}:
-        parts.append(urlencode(given))
+    if named := {name: value for name, value in query.items() if value not in (None, "")}:
+        parts.append(urlencode(named))
     text = "&".join(parts)
     return f"{address}?{text}" if text else address
 

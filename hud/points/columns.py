@@ -25,13 +25,13 @@ class SuiteColumn:
     def cell(self, points: Mapping[str, Point]) -> Point | None:
         """Return the best metric that has a number, else the best that has a status."""
         there = [points[name] for name in self.metrics if name in points]
-        return next((one for one in there if one.value is not None), there[0] if there else None)
+        return next((reading for reading in there if reading.value is not None), there[0] if there else None)
 
 
 _FILE = Path(__file__).with_suffix(".toml")
 COLUMNS = tuple(SuiteColumn(key, **about) for key, about in tomllib.loads(_FILE.read_text("utf-8")).items())
 _PLACES = {
-    name: (place, rank) for place, column in enumerate(COLUMNS) for rank, name in enumerate(column.metrics)
+    name: (index, rank) for index, column in enumerate(COLUMNS) for rank, name in enumerate(column.metrics)
 }
 
 
@@ -58,9 +58,9 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[SuiteColumn]
     ]
     # the column of the suite's first metric first
     first = next(iter(main), "")
-    found = sorted([*by_meaning, *more], key=lambda column: first not in column.metrics)[:MOST]
-    shown = {name for column in found for name in column.metrics}
-    return found, len(names - shown)
+    columns = sorted([*by_meaning, *more], key=lambda column: first not in column.metrics)[:MOST]
+    shown = {name for column in columns for name in column.metrics}
+    return columns, len(names - shown)
 
 
 def metric_names(columns: Iterable[SuiteColumn]) -> set[str]:

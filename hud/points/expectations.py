@@ -58,11 +58,11 @@ def holding(
     """Return the newest expectation of an experiment that is not later than a tested commit. An undated list,
     which has the time of its upload, may be older than it looks: it holds where no other does."""
     about = [
-        one
-        for one in expectations
-        if (one.listed <= time or one.is_undated) and is_about(one, experiment)  # type: ignore[attr-defined]
+        expectation
+        for expectation in expectations
+        if (expectation.listed <= time or expectation.is_undated) and is_about(expectation, experiment)  # type: ignore[attr-defined]
     ]
-    return max(about, key=lambda one: (one.listed <= time, one.listed, one.pk or 0), default=None)
+    return max(about, key=lambda row: (row.listed <= time, row.listed, row.pk or 0), default=None)
 
 
 def outcome(expectation: Expectation, point: PointFields, direction: str) -> str:
@@ -92,12 +92,12 @@ class Expectations:
         self._marked = dict(marked.values_list("experiment", "reason"))
         undated = ~Q(upload__parameters__has_any_keys=["commit_date", "run_time"])
         self._listed: dict[tuple[str, str, str], list[Expectation]] = defaultdict(list)
-        for one in Expectation.objects.filter(
+        for expectation in Expectation.objects.filter(
             stream=stream_id,
             suite__in={experiment.suite for experiment in by_id.values()},
             case__in={experiment.case for experiment in by_id.values()},
         ).annotate(is_undated=ExpressionWrapper(undated, BooleanField())):
-            self._listed[one.suite, one.case, one.metric].append(one)
+            self._listed[expectation.suite, expectation.case, expectation.metric].append(expectation)
 
     def of(self, experiment: Experiment, metric: str, time: datetime) -> Expectation | None:
         """Return what a list says of a metric at a time."""

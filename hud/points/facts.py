@@ -21,7 +21,7 @@ def changes(before: Environment, after: Environment) -> list[str]:
     differing = [
         name for name in {**after.facts, **before.facts} if before.facts.get(name) != after.facts.get(name)
     ]
-    olds, news = (flat({name: one.facts.get(name) for name in differing}) for one in (before, after))
+    olds, news = (flat({name: side.facts.get(name) for name in differing}) for side in (before, after))
     known = ((name, olds.get(name) or "", news.get(name) or "") for name in {**news, **olds})
     pairs = [(name, was, now) for name, was, now in known if was != now]
     pairs.sort(key=lambda pair: (not pair[2], not pair[1]))
@@ -30,10 +30,10 @@ def changes(before: Environment, after: Environment) -> list[str]:
 
 def flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts of an environment with those of a group one by one."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, fact in facts.items():
-        found.update(fact if isinstance(fact, dict) else {name: fact})
-    return found
+        flattened.update(fact if isinstance(fact, dict) else {name: fact})
+    return flattened
 
 
 def _brief(fact: Any) -> str:

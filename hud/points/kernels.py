@@ -13,8 +13,8 @@ def code_of(binaries: Collection[str]) -> dict[str, str]:
 
 def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:
     """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
-    runs = {run for one in regressions for run in (one.first_run_id, one.last_good_run_id) if run}
-    experiments = {one.series.experiment_id for one in regressions}
+    runs = {run for row in regressions for run in (row.first_run_id, row.last_good_run_id) if run}
+    experiments = {regression.series.experiment_id for regression in regressions}
     rows = fetch_tuples(
         """SELECT DISTINCT run_id, experiment_id FROM hud_compilation
         WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])

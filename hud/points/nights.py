@@ -223,14 +223,14 @@ def measured(
     """Return the nights with results of the subject, whatever their suites, oldest first, from the newest
     back until there are `enough`: 1 statement for each `_PIECE` of nights, among them some that this process
     has not read yet, 2 where some of these have no models."""
-    found: dict[Night, Results] = {}
+    by_night: dict[Night, Results] = {}
     for end in range(len(nights), max(len(nights) - _MOST_NIGHTS, 0), -_PIECE):
         piece = nights[max(end - _PIECE, 0) : end]
         read_now = dict(zip(piece, results(piece, subject, stream), strict=True))
-        found = {night: values for night, values in read_now.items() if values} | found
-        if enough(list(found)):
+        by_night = {night: values for night, values in read_now.items() if values} | by_night
+        if enough(list(by_night)):
             break
-    return found
+    return by_night
 
 
 def _with_points(runs: list[int], subject: Subject, stream: Stream) -> set[int]:
@@ -303,14 +303,14 @@ _VALUE = f"""
 
 def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[tuple[Results, bool]]:
     """Return the results of each night, and whether each series has only one point in it."""
-    runs = [(run, place) for place, night in enumerate(nights) for run in night.runs]
+    runs = [(run, index) for index, night in enumerate(nights) for run in night.runs]
     params = {
         **asdict(subject),
         "stream": stream.pk,
         "metrics": list(_METRICS),
         "suites": MODEL_SUITES,
         "runs": [run for run, _place in runs],
-        "places": [place for _run, place in runs],
+        "places": [index for _run, index in runs],
         "never": _NEVER,
     }
     rows = fetch_tuples(
@@ -334,28 +334,28 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
     )
     by_night: list[Results] = [{} for _night in nights]
     repeated: dict[tuple[int, str, int], Values] = {}  # night, metric, experiment → the values of its block
-    for place, suite, backend, dynamic, metric, experiments, values, failed, pale in rows:
+    for index, suite, backend, dynamic, metric, experiments, values, failed, pale in rows:
         block = suite, f"{backend}, dynamic" if dynamic else backend
         measured = dict(zip(experiments, values, strict=True))
-        own = by_night[place].setdefault(block, {})
+        own = by_night[index].setdefault(block, {})
         own |= {metric: measured, FAILED + metric: dict.fromkeys(failed)}
         if pale:
-            own[UNDECIDED + metric] = {int(one): value for one, value in json.loads(pale).items()}
+            own[UNDECIDED + metric] = {int(pk): value for pk, value in json.loads(pale).items()}
         if len(measured) < len(experiments):
             counts = Counter(experiments)
-            repeated.update({(place, metric, one): own for one in measured if counts[one] > 1})
+            repeated.update({(index, metric, pk): own for pk in measured if counts[pk] > 1})
     if repeated:
         _choose(repeated, params)
-    for one in by_night:
-        for measured_metrics in one.values():
+    for of_night in by_night:
+        for measured_metrics in of_night.values():
             _add_memory_ratio(measured_metrics)
-    if other := [run for run, place in runs if not by_night[place]]:
+    if other := [run for run, index in runs if not by_night[index]]:
         measured_runs = _with_points(other, subject, stream)
-        for night, one in zip(nights, by_night, strict=True):
-            if not one and not measured_runs.isdisjoint(night.runs):
-                one[OTHER_SUITES] = {}
-    several = {place for place, _metric, _experiment in repeated}
-    return [(one, place not in several) for place, one in enumerate(by_night)]
+        for night, of_night in zip(nights, by_night, strict=True):
+            if not of_night and not measured_runs.isdisjoint(night.runs):
+                of_night[OTHER_SUITES] = {}
+    several = {index for index, _metric, _experiment in repeated}
+    return [(of_night, index not in several) for index, of_night in enumerate(by_night)]
 
 
 def _choose(repeated: Mapping[tuple[int, str, int], Values], params: dict[str, Any]) -> None:
@@ -381,13 +381,13 @@ def _choose(repeated: Mapping[tuple[int, str, int], Values], params: dict[str, A
         """,  # noqa: S608  # nosec B608
         {
             **params,
-            "own_places": [place for place, _metric, _experiment in repeated],
+            "own_places": [index for index, _metric, _experiment in repeated],
             "own_metrics": [metric for _place, metric, _experiment in repeated],
             "experiments": [experiment for _place, _metric, experiment in repeated],
         },
     )
-    for place, metric, experiment, value, is_failed in rows:  # the last one counts
-        own = repeated[place, metric, experiment]
+    for index, metric, experiment, value, is_failed in rows:  # the last one counts
+        own = repeated[index, metric, experiment]
         own[metric][experiment] = value
         own[FAILED + metric].pop(experiment, None)
         own[FAILED + metric] |= {experiment: None} if is_failed else {}

@@ -35,15 +35,15 @@ def rows_in_stream(points: Sequence[Point], stream: Stream) -> list[dict[str, An
     """Return a row for each point, beginning with its experiment, which is read once, and the stream."""
     same: dict[int, dict[str, Any]] = {}
     for point in points:
-        if (one := point.experiment).pk not in same:
-            same[one.pk] = {**IDENTITY.row(one), "stream": stream.name}
+        if (experiment := point.experiment).pk not in same:
+            same[experiment.pk] = {**IDENTITY.row(experiment), "stream": stream.name}
     return [same[point.experiment.pk] | POINT.row(point) for point in points]
 
 
 @cache
 def _places(suite: str) -> dict[str, int]:
     headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES.split()
-    return {name: place for place, name in enumerate((*headline, *_REST.split()))}
+    return {name: rank for rank, name in enumerate((*headline, *_REST.split()))}
 
 
 def main_metrics(suite: str) -> list[str]:
@@ -132,7 +132,7 @@ def shown(
 ) -> list[Point]:
     """Return the points of those series that have one. `series` come with their metric."""
     return [
-        points[one.pk].show(experiments[one.experiment_id], one.metric, targets)
-        for one in series
-        if one.pk in points
+        points[series_row.pk].show(experiments[series_row.experiment_id], series_row.metric, targets)
+        for series_row in series
+        if series_row.pk in points
     ]

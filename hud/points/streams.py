@@ -54,7 +54,7 @@ def read() -> list[StreamLine]:
     points, side_points = (kind.objects.filter(run=OuterRef("pk")) for kind in (Point, SidePoint))
     measured = Run.objects.filter(Exists(points) | Exists(side_points))
     newest = measured.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
-    found = Stream.objects.select_related("owner", "key", "reference").annotate(
+    streams = Stream.objects.select_related("owner", "key", "reference").annotate(
         newest=Subquery(newest), count=Count("runs"), is_archived=Q(archived__isnull=False)
     )
     counted = Series.objects.values_list("stream").annotate(
@@ -63,14 +63,16 @@ def read() -> list[StreamLine]:
     of_series = {stream: counts for stream, *counts in counted.order_by()}
     front_stream = front()
     lines = []
-    for one in found.order_by("is_archived", F("newest").desc(nulls_last=True), "name"):
-        experiments, series = of_series.get(one.pk, (0, 0))
-        of_one = nights.read(one) if one.count else []
+    for stream in streams.order_by("is_archived", F("newest").desc(nulls_last=True), "name"):
+        experiments, series = of_series.get(stream.pk, (0, 0))
+        of_one = nights.read(stream) if stream.count else []
         ids = [pk for night in of_one for pk in night.runs]
         with_results = set(measured.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
         night = next((each for each in reversed(of_one) if not with_results.isdisjoint(each.runs)), None)
-        is_front = one == front_stream
-        lines.append(StreamLine(one, one.newest, one.count, experiments, series, of_one, night, is_front))
+        is_front = stream == front_stream
+        lines.append(
+            StreamLine(stream, stream.newest, stream.count, experiments, series, of_one, night, is_front)
+        )
     return lines
 
 
@@ -101,8 +103,8 @@ def listed() -> list[Any]:
 
 def with_results(among: Iterable[Any]) -> list[Any]:
     """Return those of the listed streams that have results, the newest first."""
-    measured = [one for one in among if one.newest]
-    return sorted(measured, key=lambda one: (one.newest, -one.pk), reverse=True)
+    measured = [stream for stream in among if stream.newest]
+    return sorted(measured, key=lambda stream: (stream.newest, -stream.pk), reverse=True)
 
 
 def with_experiments(ids: Collection[int], preferred: Stream) -> Stream:
@@ -130,7 +132,7 @@ def chosen(name: str, known: Sequence[Stream] = ()) -> Stream | None:
     statement for one that is among the `known` ones, which `listed` returned."""
     if not name:
         return known[0] if known else front()
-    return next((one for one in known if one.name == name), None) or streams.named(name).first()
+    return next((stream for stream in known if stream.name == name), None) or streams.named(name).first()
 
 
 def note_nights() -> None:
@@ -163,7 +165,8 @@ def subjects(of_stream: Sequence[Night], measured: Collection[tuple[Subject, str
     """Return the subjects of a stream, the default one first: that of which the newest night measured most
     headline points, one with models before others, one on a named device before all. None has a part that is
     '', and none has only ceilings. At most 1 statement."""
-    names = {one: astuple(one) for one, suite in measured if all(astuple(one)) and suite != CEILINGS}
+    known = [subject for subject, suite in measured if suite != CEILINGS]
+    names = {subject: parts for subject in known if all(parts := astuple(subject))}
     with_models = {subject for subject, suite in measured if suite in MODEL_SUITES}
     ranks = _ranks(of_stream) if len(names) > 1 else {}
     last = (False, -len(of_stream), 0)
@@ -182,7 +185,8 @@ def subject_of(chosen: Mapping[str, str], of_stream: Sequence[Subject]) -> Subje
     """Return the subject that an address means: of those of its stream the first with the parts it chose."""
     parts = {name: value for name, value in chosen.items() if value}
     default = of_stream[0] if of_stream else Subject("", "", "")
-    return next((one for one in of_stream if replace(one, **parts) == one), replace(default, **parts))
+    matching = (subject for subject in of_stream if replace(subject, **parts) == subject)
+    return next(matching, replace(default, **parts))
 
 
 def night_of(text: str, stream: Stream, chosen: Mapping[str, str]) -> Night | None:
@@ -193,7 +197,7 @@ def night_of(text: str, stream: Stream, chosen: Mapping[str, str]) -> Night | No
     of_stream = nights.read(stream)
     known = [] if all(chosen.values()) else subjects(of_stream, measured_by(stream))
     night = nights.side(text, of_stream, subject_of(chosen, known), stream)
-    of_day = [one for one in of_stream if text.removeprefix("night:") in one.names]
+    of_day = [night for night in of_stream if text.removeprefix("night:") in night.names]
     return night or next(reversed(of_day), None)
 
 
@@ -203,7 +207,7 @@ def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:
     now = timezone.now()
     growing = next((n for n, night in enumerate(reversed(of_stream)) if night.is_default(now)), 0)
     recent = list(reversed(of_stream))[:_RECENT_NIGHTS]
-    place_of = {run: -max(place - growing, 0) for place, night in enumerate(recent) for run in night.runs}
+    place_of = {run: -max(index - growing, 0) for index, night in enumerate(recent) for run in night.runs}
     rows = fetch_tuples(
         """
         SELECT e.arch, e.mode, e.dtype, e.suite = ANY(%(models)s), t.run_id, count(*)
@@ -218,6 +222,6 @@ def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:
     for *names, is_model, run, count in rows:
         counts[Subject(*names), is_model, place_of[run]] += count
     ranks: dict[Subject, tuple[bool, int, int]] = {}
-    for (subject, is_model, place), count in counts.items():
-        ranks[subject] = max(ranks.get(subject, (False, place, 0)), (is_model, place, count))
+    for (subject, is_model, distance), count in counts.items():
+        ranks[subject] = max(ranks.get(subject, (False, distance, 0)), (is_model, distance, count))
     return ranks

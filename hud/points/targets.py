@@ -92,8 +92,8 @@ class Targets:
             fraction = row.fraction
         else:
             names = ("", experiment.dtype), ("", size_of(experiment))
-            alike = (one for one in FRACTIONS.get(metric.name, ()) if one.case == experiment.case)
-            fitting = (one.fraction for one in alike if one.dtype in names[0] and one.size in names[1])
+            alike = (row for row in FRACTIONS.get(metric.name, ()) if row.case == experiment.case)
+            fitting = (row.fraction for row in alike if row.dtype in names[0] and row.size in names[1])
             fraction = next(fitting, None)
         if fraction and (copy := self._copy_gbps.get(experiment.arch)):
             how = f"{number(fraction)} of the measured copy {number(copy)}"
@@ -111,11 +111,11 @@ class Targets:
     ) -> list[Met]:
         """Return of each value whether it meets the target of its arch. NaN is no value, and no target in its
         record: 1 statement."""
-        known, found = by_id(Experiment, experiments), list[Met]()
+        known, met = by_id(Experiment, experiments), list[Met]()
         for pk, metric, value, target in zip(experiments, metrics, values, recorded, strict=True):
             own = self.own(known[pk], metric, None if math.isnan(target) else target)
-            found.append("none" if own is None or math.isnan(value) else own.met_by(value, metric.direction))
-        return found
+            met.append("none" if own is None or math.isnan(value) else own.met_by(value, metric.direction))
+        return met
 
     def of(
         self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None
@@ -135,9 +135,9 @@ class Targets:
         if rows is None:
             return None
         names = ("suite", "case", "backend", "arch", "dtype")
-        said = {**{name: getattr(experiment, name) for name in names}, "size": size_of(experiment)}
-        fitting = [row for row in rows if all(getattr(row, name) in ("", said[name]) for name in said)]
-        return max(fitting, key=lambda row: sum(bool(getattr(row, name)) for name in said), default=None)
+        own = {**{name: getattr(experiment, name) for name in names}, "size": size_of(experiment)}
+        fitting = [row for row in rows if all(getattr(row, name) in ("", own[name]) for name in own)]
+        return max(fitting, key=lambda row: sum(bool(getattr(row, name)) for name in own), default=None)
 
 
 def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") -> AppliedTarget:

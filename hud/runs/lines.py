@@ -225,7 +225,7 @@ def _lines(condition: str, params: Mapping[str, Any]) -> list[RunLine]:
             line.run.upload = Upload(pk=line.run.upload_id, filename=filename, stream=line.run.stream)
         line.asked = getattr(line.run, "request", None) or nothing_asked
     asked = [line.asked for line in lines.values()]
-    attach(asked, "host", by_id(Host, [one.host_id for one in asked]))
+    attach(asked, "host", by_id(Host, [request.host_id for request in asked]))
     return list(lines.values())
 
 
@@ -279,7 +279,7 @@ def tasks_of(run: Run) -> list[TaskLine]:
     """Return the tasks in their order: 1 statement, 3 with tasks that were claimed."""
     tasks = fetch_models(Task, "WHERE run_id = %(run)s ORDER BY position", {"run": run.pk})
     accelerators = by_id(Accelerator, [task.accelerator_id for task in tasks])
-    attach(accelerators.values(), "host", by_id(Host, [one.host_id for one in accelerators.values()]))
+    attach(accelerators.values(), "host", by_id(Host, [row.host_id for row in accelerators.values()]))
     attach(tasks, "accelerator", accelerators)
     return [TaskLine(task) for task in tasks]
 
@@ -294,5 +294,5 @@ def artifacts_of(tasks: Sequence[TaskLine]) -> list[ArtifactLine]:
     """Return the artifacts by task and kind: 1 statement."""
     lines = {line.task.pk: line for line in tasks}
     models = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
-    models.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
-    return [ArtifactLine(one, lines[one.task_id]) for one in models]
+    models.sort(key=lambda artifact: (lines[artifact.task_id].task.position, artifact.kind, artifact.pk))
+    return [ArtifactLine(artifact, lines[artifact.task_id]) for artifact in models]

@@ -92,16 +92,16 @@ def keep_artifact(
         return Artifact.objects.create(task=task, kind=kind, path=path, size_bytes=len(data), sha256=digest)
 
 
-def artifact_response(kept: Artifact) -> FileResponse | None:
+def artifact_response(artifact: Artifact) -> FileResponse | None:
     """Return the file as a download, or None if it is gone or not below the artifacts' folder. It is never
     shown: a host may send anything."""
-    folder, path = (Path(settings.HUD_DATA, name).resolve() for name in ("artifacts", kept.path))
+    folder, path = (Path(settings.HUD_DATA, name).resolve() for name in ("artifacts", artifact.path))
     if not path.is_relative_to(folder) or not path.is_file():
         return None
-    suffix = _SUFFIXES.get(kept.kind, "")
+    suffix = _SUFFIXES.get(artifact.kind, "")
     return FileResponse(
         path.open("rb"),
         as_attachment=True,
-        filename=f"run-{kept.task.run_id}-task-{kept.task.position}-{kept.kind}-{kept.pk}{suffix}",
+        filename=f"run-{artifact.task.run_id}-task-{artifact.task.position}-{artifact.kind}-{artifact.pk}{suffix}",
         content_type="application/octet-stream",
     )

@@ -34,11 +34,11 @@ class Builds:
     def once(self, experiment: Experiment, metric: str) -> Rerun:
         """Return how to measure an experiment once more where its series would go on."""
         arch = experiment.arch or experiment.device
-        same = [one for one, _names in self._interpreters if _fits(one, experiment)]
+        same = [accelerator for accelerator, _names in self._interpreters if _fits(accelerator, experiment)]
         hindrance = ""
         if not same:
             hindrance = f"no {arch} is attached"
-        elif not any(_offers(one, experiment) for one in same):
+        elif not any(_offers(accelerator, experiment) for accelerator in same):
             hindrance = f"no attached {arch} offers {experiment.suite}"
         return Rerun(urlencode({"metric": metric}), hindrance=hindrance)
 
@@ -49,34 +49,35 @@ class Builds:
             return once
         if base and base == head:
             return replace(once, hindrance="both have the same torch")
-        for one, names in self._interpreters:
-            if _fits(one, experiment) and _offers(one, experiment) and base in names and head in names:
+        both = {base, head}
+        for accelerator, names in self._interpreters:
+            if both <= names.keys() and _fits(accelerator, experiment) and _offers(accelerator, experiment):
                 wanted = {
                     "metric": metric,
-                    "place": f"{one.host_id}:{one.device}:{one.arch}",
+                    "place": f"{accelerator.host_id}:{accelerator.device}:{accelerator.arch}",
                     "environment": names[head],
                     "base_environment": names[base],
                 }
                 return Rerun(urlencode(wanted), in_pairs=True)
         return replace(once, hindrance="no host has both versions of torch")
 
-    def of_regressions(self, found: Collection[Regression]) -> dict[int, Rerun]:
+    def of_regressions(self, regressions: Collection[Regression]) -> dict[int, Rerun]:
         """Return how to compare the last good run of each with the first that moved: 1 statement, where any
         host has two versions. The experiments and metrics of their series are read already."""
         can_pair = any(len(names) > 1 for _accelerator, names in self._interpreters)
-        runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
-        of_points = Environment.objects.filter(point__series__in={one.series_id for one in found})
+        runs = {run for row in regressions for run in (row.last_good_run_id, row.first_run_id) if run}
+        of_points = Environment.objects.filter(point__series__in={row.series_id for row in regressions})
         names = ("point__series", "point__run", "torch", "torch_git")
         rows = of_points.filter(point__run__in=runs).values_list(*names) if can_pair else ()
         torches = {(series, run): (torch, git) for series, run, torch, git in rows}
         return {
-            one.pk: self.pairs(
-                one.series.experiment,
-                one.series.metric.name,
-                torches.get((one.series_id, one.last_good_run_id)),
-                torches.get((one.series_id, one.first_run_id)),
+            regression.pk: self.pairs(
+                regression.series.experiment,
+                regression.series.metric.name,
+                torches.get((regression.series_id, regression.last_good_run_id)),
+                torches.get((regression.series_id, regression.first_run_id)),
             )
-            for one in found
+            for regression in regressions
         }
 
 
@@ -125,13 +126,13 @@ class Place:
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
     """Return where these accelerators offer the suite, the experiment's own arch first."""
     now = timezone.now()
-    single: dict[tuple[int, str, str], Place] = {}
-    for one in accelerators:
-        if experiment.suite in one.catalog.get("suites", []):
-            same_arch = (one.device, one.arch) == (experiment.device, experiment.arch)
-            pythons = tuple(one.catalog.get("pythons", []))
-            place = Place(one.host, one.device, one.arch, state_of(one.host, now), same_arch, pythons)
-            single[one.host_id, one.device, one.arch] = place
+    single: dict[tuple[int, tuple[str, str]], Place] = {}
+    for accelerator in accelerators:
+        if experiment.suite in accelerator.catalog.get("suites", []):
+            host, device = accelerator.host, (accelerator.device, accelerator.arch)
+            same_arch = device == (experiment.device, experiment.arch)
+            pythons = tuple(accelerator.catalog.get("pythons", []))
+            single[host.pk, device] = Place(host, *device, state_of(host, now), same_arch, pythons)
     by_arch: dict[tuple[str, str], list[Place]] = {}
     for place in single.values():
         by_arch.setdefault((place.device, place.arch), []).append(place)

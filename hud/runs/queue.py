@@ -78,11 +78,11 @@ def usual_by_place(spec: TaskSpec) -> dict[tuple[int | None, str, str], float]:
         """,  # noqa: S608 - constants of this file  # nosec B608
         {"spec": json.dumps(spec.to_json())},
     )
-    found: dict[tuple[int | None, str, str], list[float]] = {}
+    by_kind: dict[tuple[int | None, str, str], list[float]] = {}
     for host, device, arch, seconds in rows:
         for key in ((host, device, arch), (None, device, arch)):
-            found.setdefault(key, []).append(seconds)
-    return {key: median(seconds[:10]) for key, seconds in found.items()}
+            by_kind.setdefault(key, []).append(seconds)
+    return {key: median(seconds[:10]) for key, seconds in by_kind.items()}
 
 
 @dataclass(slots=True)
@@ -305,28 +305,28 @@ def read_waiting(run: Run) -> QueuedRun | None:
     return waiting
 
 
-def _occupations(accelerators: Sequence[int]) -> list[Occupation]:
+def _occupations(ids: Sequence[int]) -> list[Occupation]:
     now = timezone.now()
     working = Task.objects.filter(accelerator=OuterRef("pk"), state=Task.State.RUNNING)
-    found = (
-        Accelerator.objects.filter(pk__in=accelerators)
+    accelerators = (
+        Accelerator.objects.filter(pk__in=ids)
         .select_related("host")
         .annotate(busy_with=Subquery(working.values("run")[:1]))
         .order_by("host__name", "name")
     )
     occupations: dict[tuple[str, str], Occupation] = {}  # one line for what holds for a whole host
-    for one in found:
-        host = one.host
+    for accelerator in accelerators:
+        host = accelerator.host
         state = state_of(host, now)
         if state == "lost":
             line = Occupation(host.name, state, since=host.last_beat)
         elif state in ("paused", "drained"):
             until = host.paused_until if state == "paused" else None
             line = Occupation(host.name, state, until=until, note=host.note)
-        elif one.unavailable_reason:
-            line = Occupation(f"{host.name} {one.name}", "dirty", note=one.unavailable_reason)
+        elif accelerator.unavailable_reason:
+            line = Occupation(f"{host.name} {accelerator.name}", "dirty", note=accelerator.unavailable_reason)
         else:
-            state = "busy" if one.busy_with else "idle"
-            line = Occupation(f"{host.name} {one.name}", state, run=one.busy_with)
+            state = "busy" if accelerator.busy_with else "idle"
+            line = Occupation(f"{host.name} {accelerator.name}", state, run=accelerator.busy_with)
         occupations[line.name, line.state] = line
     return list(occupations.values())

@@ -123,12 +123,17 @@ def request_suite(selection: Selection, options: RunOptions, *, preset: str = ""
     for what is selected. Raise BadRequest."""
     device = selection.device or _device(options.resources, "cuda")
     cases = ", ".join(selection.cases) or "all cases"
-    if preset:
-        filters = {name: getattr(selection, name) for name in ("cases", "modes", "dtypes", "backends")}
-        specs = tasks_of_preset(preset, device, suites=list(filter(None, [selection.suite])), **filters)
-    else:
-        specs = plan(replace(selection, device=device))
+    specs = tasks_of(replace(selection, device=device), preset)
     return request_run(specs, options, title=f"{preset or selection.suite}: {cases}")
+
+
+def tasks_of(selection: Selection, preset: str) -> list[TaskSpec]:
+    """Return the tasks of a selection, or of a preset but for what is selected. Raise BadRequest."""
+    if not preset:
+        return plan(selection)
+    filters = {name: getattr(selection, name) for name in ("cases", "modes", "dtypes", "backends")}
+    suites = list(filter(None, [selection.suite]))
+    return tasks_of_preset(preset, selection.device, suites=suites, **filters)
 
 
 def _device(resources: ResourceRequest, default: str) -> str:

@@ -5,7 +5,7 @@ transaction with its runs. After an outage only the latest missed time is made u
 of scheduled runs, between two of their tasks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,13 +27,13 @@ from hud.sql import fetch_tuples
 from hud.tables.table import DataTable, under
 from runner import suites
 from runner.schema.suite import BadRequest
-from runner.schema.tasks import Replication, Selection, plan
-from runner.suites import SUITES
+from runner.schema.tasks import Replication, Selection
+from runner.suites import PRESETS, suite_of
 
 FIELDS = "minute, hour, day of month, month, day of week"
 CEILINGS = "daily ceilings"  # the schedule of every new installation
 
-SETTINGS = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
+SETTINGS = """name enabled cron time_zone preset suite cases modes dtypes backends compilations repeats device
     environment labels everywhere"""
 
 
@@ -60,9 +60,9 @@ def read() -> list[ScheduleLine]:
     requests_of_it = Prefetch("requests", RunRequest.objects.select_related("run"))
     newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
     newest = newest.prefetch_related(requests_of_it)
-    found = Schedule.objects.select_related("stream").order_by("name")
+    schedules = Schedule.objects.select_related("stream").order_by("name")
     lines = []
-    for schedule in found.prefetch_related(Prefetch("triggers", newest, to_attr="latest")):
+    for schedule in schedules.prefetch_related(Prefetch("triggers", newest, to_attr="latest")):
         try:
             due = next_due(schedule, timezone.now()) if schedule.enabled else None
         except ValueError:  # written by other means than the form; tick switches it off
@@ -96,15 +96,17 @@ def _cron_fault(cron: str) -> str:
 
 
 def _request_fault(schedule: Schedule) -> str:
-    if schedule.suite not in SUITES:
-        return f"no suite is called {schedule.suite!r}; there are: {', '.join(sorted(SUITES))}"
-    device = schedule.device or SUITES[schedule.suite].devices[0]
     try:
-        specs = plan(selection_of(schedule, device))
+        specs = requests.tasks_of(selection_of(schedule, schedule.device or "cuda"), schedule.preset)
         requests.processes_of(specs, Replication(schedule.compilations, schedule.repeats))
     except BadRequest as error:
         return str(error)
     return ""
+
+
+def _suites_of(schedule: Schedule) -> Sequence[str]:
+    """Return the suite, or those of the preset."""
+    return [schedule.suite] if schedule.suite else PRESETS[schedule.preset]["suites"]
 
 
 def selection_of(schedule: Schedule, device: str) -> Selection:
@@ -219,12 +221,13 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     """Return the device of each run, and its accelerator if it may not run on any other."""
     if not schedule.everywhere:
         return [(schedule.device or "cuda", None)]
-    devices = [schedule.device] if schedule.device else SUITES[schedule.suite].devices
+    names = _suites_of(schedule)
+    devices = [schedule.device] if schedule.device else suite_of(names[0]).devices
     accelerators = visible_accelerators()
     able: list[Accelerator] = []
     for device in devices:
         needed = ResourceRequest(device, labels=schedule.labels, interpreter=schedule.environment)
-        able += matching.eligible_accelerators(needed, {schedule.suite}, accelerators)[0]
+        able += matching.eligible_accelerators(needed, {*names}, accelerators)[0]
     return [(item.device, item) for item in able] or [(devices[0], None)]
 
 
@@ -248,6 +251,7 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
                 run_class="night",
                 trigger=trigger,
             ),
+            preset=schedule.preset,
         )
     except BadRequest as error:
         return str(error)

@@ -202,10 +202,10 @@ def leased_task(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = Fa
 
 def report(*, task: Task, progress: dict[str, Any]) -> bool:
     """Extend the lease and store the progress; return whether to stop. Raise LeaseBroken."""
-    kept = Task.objects.filter(pk=task.pk, token=task.token, state=TaskState.RUNNING).update(
+    updated = Task.objects.filter(pk=task.pk, token=task.token, state=TaskState.RUNNING).update(
         lease_until=lease_end(), progress=progress
     )
-    if not kept:
+    if not updated:
         raise LeaseBroken("the lease of this task has ended")
     return _cancelling(task)
 

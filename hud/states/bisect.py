@@ -48,8 +48,8 @@ def next_step(versions: int, answers: Sequence[StepAnswer]) -> tuple[BisectState
         return BisectState.NOT_REPRODUCED if ends == "same" else BisectState.CANNOT_TELL, low, high
     least = known[0, versions - 1].size / 2
     left_out: set[int] = set()
-    while between := [place for place in range(low + 1, high) if place not in left_out]:
-        middle = min(between, key=lambda place: (abs(2 * place - low - high), place))
+    while between := [index for index in range(low + 1, high) if index not in left_out]:
+        middle = min(between, key=lambda index: (abs(2 * index - low - high), index))
         compared = 0, middle
         word = _settled(known, *compared, least)
         if word == "unclear":  # the other end may tell it apart

@@ -146,7 +146,6 @@ class DataTable(Generic[Row, Page]):
         )
 
     def _of(self, page: Page) -> list[Column[Row, Page]]:
-        """Return the columns that a page has."""
         return [column for column in self.columns if column.title and (not column.only or column.only(page))]
 
 

@@ -3,7 +3,7 @@
 A module offers a `Format`, or several as `FORMATS`: how to recognise and read its files, what its records
 mean, and where we write them too, how. Adding a format is a declaration in one of these modules, or a module
 and its name in `_MODULES`. At module level the formats need the
-standard library only; reading JSON needs msgspec and orjson, which hosts do not have.
+standard library only; reading JSON needs msgspec, which hosts do not have.
 """
 
 from collections.abc import Sequence

@@ -46,23 +46,23 @@ def _is_line(start: str) -> bool:
 def elements(file: IO[str]) -> Iterator[bytes]:
     """Yield the source text of each element of one JSON list."""
     decoder = json.JSONDecoder()
-    buffer, place = file.read(_READ).lstrip(), 1  # behind the bracket
+    buffer, position = file.read(_READ).lstrip(), 1  # behind the bracket
     while True:
-        place = _BETWEEN.match(buffer, place).end()  # type: ignore[union-attr]  # the pattern also matches an empty string
-        if buffer.startswith("]", place):
+        position = _BETWEEN.match(buffer, position).end()  # type: ignore[union-attr]  # the pattern also matches an empty string
+        if buffer.startswith("]", position):
             return
         try:
-            _value, end = decoder.raw_decode(buffer, place)
+            _value, end = decoder.raw_decode(buffer, position)
         except ValueError:
             end = len(buffer)
         if end < len(buffer):
-            yield buffer[place:end].encode()
-            place = end
+            yield buffer[position:end].encode()
+            position = end
             continue
         more = file.read(_READ)  # a value at the end of the buffer may be incomplete
         if not more:
             raise CannotSplit("the JSON list is incomplete")
-        buffer, place = buffer[place:] + more, 0
+        buffer, position = buffer[position:] + more, 0
 
 
 def _grouped(

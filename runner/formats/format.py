@@ -68,9 +68,9 @@ class FileWarning:
 Item = LocatedRecord | Skipped | Fault | FileWarning
 
 
-def each(found: Iterable[_T | Fault], read: Callable[[_T], Iterable[Item]]) -> Iterator[Item]:
+def each(parts: Iterable[_T | Fault], read: Callable[[_T], Iterable[Item]]) -> Iterator[Item]:
     """Yield what `read` makes of each row or JSON value, and the faults among these."""
-    for part in found:
+    for part in parts:
         if isinstance(part, Fault):
             yield part
         else:
@@ -151,10 +151,10 @@ class Writer:
     def check_places(self, tasks: Sequence[TaskSpec]) -> None:
         """Raise BadRequest where several of these tasks would have one place in the files."""
         counts = Counter(row for task in tasks for row in self.places(task))
-        for place, count in counts.items():
+        for cell, count in counts.items():
             if count > 1:
                 raise BadRequest(
-                    f"--format upstream: {self.name}'s file has one place for {place}, which is to be"
+                    f"--format upstream: {self.name}'s file has one place for {cell}, which is to be"
                     f" measured {count} times; --format ours and v3 keep all"
                 )
 

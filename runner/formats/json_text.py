@@ -1,9 +1,9 @@
 """Read JSON in its containers: one value, a list, or a value or list on each line. Only the formats' `read`
-imports this module, since hosts have neither msgspec nor orjson.
+imports this module, since hosts have no msgspec.
 
 Refuse a key that stands twice, deep nesting, integers beyond 64 bits and NUL characters. msgspec lets these
-pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold one is read
-again by the standard library's parser, whose hooks see every pair.
+pass (the last of two equal keys wins, a large integer becomes a float), so each text is read again by the
+standard library's parser, whose hooks see every pair.
 
 Values are found one by one, so that memory does not depend on how many there are: 32 MiB may hold ten
 million empty objects.
@@ -18,7 +18,6 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-import orjson
 
 from runner.formats.bodies import CannotSplit, elements
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
@@ -56,9 +55,9 @@ def values(
     that does not. Raise MalformedUpload, BadUpload."""
 
     def value(text: bytes, pointer: str, line: int | None) -> Value | Fault:
-        found = _ANY.decode(text)
-        words = problem(text) or ("" if fits(found) else what)
-        return Fault(pointer, words, line) if words else Value(found, pointer, line)
+        value = _ANY.decode(text)
+        words = problem(text) or ("" if fits(value) else what)
+        return Fault(pointer, words, line) if words else Value(value, pointer, line)
 
     return read(body, value)
 
@@ -70,15 +69,15 @@ def first_value(body: bytes) -> Any:
         if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body)))) is not None:
             return value
     try:
-        found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
-        return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
+        values = read(body, lambda text, _pointer, _line: _ANY.decode(text))
+        return next((value for value in values if value is not None and not isinstance(value, Fault)), None)
     except BadUpload:
         return None
 
 
-def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
-    """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
-    not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
+def read(body: bytes, take: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
+    """Call `take` with each value's text, pointer and line; yield its results, and a Fault for a line that is
+    not JSON. `take` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
     character.
     """
     refuse_nul(body)
@@ -87,11 +86,11 @@ def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_
     except ERRORS as error:
         if len(list(islice(_lines(body), 2))) < 2:
             raise _malformed(error, body) from error
-        yield from _read_lines(one, error, body)
+        yield from _read_lines(take, error, body)
         return
     try:
         for text, pointer in pieces:
-            yield one(text, pointer, None)
+            yield take(text, pointer, None)
     except ERRORS as error:
         try:
             _ANY.decode(body)  # to find the place of what is wrong in a piece
@@ -138,12 +137,12 @@ def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_lines(
-    one: Callable[[bytes, str, int | None], _T], whole_error: Exception, body: bytes
+    take: Callable[[bytes, str, int | None], _T], whole_error: Exception, body: bytes
 ) -> Iterator[_T | Fault]:
     wrong: list[Fault] | None = []  # lines before the first that is JSON; None behind it
     for number, line in _lines(body):
         try:
-            items = iter(_items_of(one, line, number))
+            items = iter(_items_of(take, line, number))
             first = [*islice(items, 1)]  # [] of an empty list
             yield from wrong or ()
             wrong = None
@@ -160,14 +159,14 @@ def _read_lines(
         raise _malformed(whole_error, body) from whole_error
 
 
-def _items_of(one: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
+def _items_of(take: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
     """Return the results for a line, which nearly always is one object without NaN."""
     if line[:1] == b"{":
         try:
-            return (one(line, "", number),)
+            return (take(line, "", number),)
         except ERRORS:
             pass  # it may hold NaN, or several values
-    return (one(text, pointer, number) for text, pointer in _first_pieces(line))
+    return (take(text, pointer, number) for text, pointer in _first_pieces(line))
 
 
 def _malformed(error: Exception, body: bytes) -> MalformedUpload:
@@ -191,8 +190,6 @@ class _Problem(ValueError):
 
 def problem(text: bytes) -> str:
     """Return what is refused in this text, which is JSON, or ''."""
-    if is_plain(text):
-        return ""
     try:
         is_deep = is_deeper(_DECODER.decode(text.decode()), MAX_DEPTH)
     except _Problem as error:
@@ -200,23 +197,6 @@ def problem(text: bytes) -> str:
     except RecursionError:
         is_deep = True
     return f"nested deeper than {MAX_DEPTH}" if is_deep else ""
-
-
-def is_plain(text: bytes) -> bool:
-    """Return whether a quick look finds nothing wrong, in a third of the time of a close one.
-
-    A key that stands twice is lost in reading: written again, the text has fewer quotes, unless one was spelt
-    u0022. orjson refuses to write integers beyond 64 bits.
-    """
-    if b"\\" in text and b"u0022" in text:  # one character is found sooner
-        return False
-    try:
-        value = msgspec.json.decode(text)
-        written = orjson.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    has_few_brackets = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
-    return text.count(b'"') == written.count(b'"') and (has_few_brackets or not is_deeper(value, MAX_DEPTH))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -86,8 +86,8 @@ class Layout:
     zero: Mapping[str, str] = field(default_factory=dict)  # by metric, the status that its 0 stands for
     by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}  # what only it says
 
-    def describe(self, measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-        measurement.suite = self.suite or origin_of(record) or given.suite or self.benchmark
+    def describe(self, measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
+        measurement.suite = self.suite or origin_of(record) or parameters.suite or self.benchmark
         measurement.knobs = knobs_of(record)
         self.complete(measurement, record)
         if measurement.metric in self.zero:
@@ -147,94 +147,93 @@ class Layout:
 
     def _reader(self, filename: str) -> Callable[[Iterable[Located], str, int | None], Iterator[Item]]:
         """Return a function that yields the items of entries of this file."""
-        said = self.by_name(filename)
-        hints = {name: said[name] for name in said.keys() & KNOWN}
-        facts = {name: said[name] for name in said.keys() - KNOWN}
+        named = self.by_name(filename)
+        hints = {name: named[name] for name in named.keys() & KNOWN}
+        facts = {name: named[name] for name in named.keys() - KNOWN}
 
-        def items(found: Iterable[Located], start: str, line: int | None) -> Iterator[Item]:
+        def items(located: Iterable[Located], start: str, line: int | None) -> Iterator[Item]:
             try:
-                for place, entry in found:
+                for at, entry in located:
                     if isinstance(entry, dict):
-                        yield from self.records({**facts, **entry}, start + place, line, hints)
+                        yield from self.records({**facts, **entry}, start + at, line, hints)
                     elif entry is None or entry in reasons.REASONS:
-                        yield Skipped(start + place, entry or reasons.NULL_VALUE, line)
+                        yield Skipped(start + at, entry or reasons.NULL_VALUE, line)
                     else:
-                        yield Fault(start + place, f"{str(entry)[:60]!r} is no part of such a file", line)
+                        yield Fault(start + at, f"{str(entry)[:60]!r} is no part of such a file", line)
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 yield Fault(start, f"{repr(error)[:60]!r} is no part of such a file", line)
 
         return items
 
     def records(
-        self, entry: Entry, place: str, line: int | None = None, hints: Mapping[str, str] | None = None
+        self, entry: Entry, path: str, line: int | None = None, hints: Mapping[str, str] | None = None
     ) -> Iterator[Item]:
         """Yield a record, or why there is none, for each quantity of an entry."""
         if not text(_part(entry, self.case)):
             column = pointer(self.case) if isinstance(self.case, str) and VALUE not in entry else ""
-            yield Fault(place + column, "the case has no name", line)
+            yield Fault(path + column, "the case has no name", line)
             return
         for column, quantity in self.quantities.items():
             if column not in entry:
                 continue
-            spot = place if column == VALUE else place + pointer(column)
+            spot = path if column == VALUE else path + pointer(column)
             try:
-                found = self._metric(entry, quantity, entry[column])
+                metric = self._metric(entry, quantity, entry[column])
             except WrongRecord as error:
-                at = place + error.pointer if error.pointer else spot
+                at = path + error.pointer if error.pointer else spot
                 yield Fault(at, error.detail, line, malformed=error.malformed)
                 continue
-            if isinstance(found, str):
-                yield Skipped(spot, found, line)
+            if isinstance(metric, str):
+                yield Skipped(spot, metric, line)
             else:
-                yield LocatedRecord(self.record(entry, found), spot, line, hints)
+                yield LocatedRecord(self.record(entry, metric), spot, line, hints)
 
     def _metric(self, entry: Entry, quantity: Quantity, cell: Any) -> Metric | str:
         """Return the metric of a cell, or the reason why there is none. Raise WrongRecord."""
         if cell is None or cell == "":
             return reasons.NULL_VALUE if cell is None else reasons.EMPTY_CELL
         name = quantity.name if isinstance(quantity.name, str) else quantity.name(entry)
-        found = cell if isinstance(cell, Outcome) else quantity.read(cell, name)
-        if isinstance(found, str):
-            return found
-        if not found:
+        value = cell if isinstance(cell, Outcome) else quantity.read(cell, name)
+        if isinstance(value, str):
+            return value
+        if not value:
             return reasons.NO_VALUES
-        said = entry.get(quantity.target) if quantity.target else None
-        target = number_in(said, pointer(quantity.target)) if said else None
+        aim = entry.get(quantity.target) if quantity.target else None
+        target = number_in(aim, pointer(quantity.target)) if aim else None
         if not name:
             raise WrongRecord("", "the metric has no name")
         parts = {part: getattr(quantity, part) or text(entry.get(part)) for part in ("unit", "direction")}
         meaning = _filled(parts)
-        if isinstance(found, Outcome):
-            return Metric(name, extra_info={**meaning, **found})
+        if isinstance(value, Outcome):
+            return Metric(name, extra_info={**meaning, **value})
         if self.margin and (margin := _part(entry, self.margin)) is not None:
-            place = pointer(self.margin) if isinstance(self.margin, str) else ""
-            return Metric(name, None, found[0], {**meaning, "noise_margin": number_in(margin, place)})
-        return Metric(name, [*found], target, meaning or None)
+            path = pointer(self.margin) if isinstance(self.margin, str) else ""
+            return Metric(name, None, value[0], {**meaning, "noise_margin": number_in(margin, path)})
+        return Metric(name, [*value], target, meaning or None)
 
     def record(self, entry: Entry, metric: Metric) -> Record:
-        """Return the record of one metric of an entry."""
-        said = {name: text(_part(entry, getattr(self, name))) or None for name in _TEXTS}
+        texts = {name: text(_part(entry, getattr(self, name))) or None for name in _TEXTS}
         own = entry.get("knobs")
         knobs = {**own} if isinstance(own, dict) else {}
         knobs |= {name: _part(entry, part) for name, part in self.parameters.items()}
-        info = {"device": said["device"], "arch": said["arch"], "knobs": _filled(knobs)}
-        origins = [said["origin"]] if said["origin"] else None
+        info = {"device": texts["device"], "arch": texts["arch"], "knobs": _filled(knobs)}
+        origins = [texts["origin"]] if texts["origin"] else None
         time = _part(entry, self.time)
         at = parse_time(time) if isinstance(time, str) else None
         parts = {
-            "benchmark": Benchmark(self.benchmark, said["mode"], said["dtype"], _filled(info)),
-            "model": Model(shortened(_part(entry, self.case)), said["kind"], said["backend"], origins),
+            "benchmark": Benchmark(self.benchmark, texts["mode"], texts["dtype"], _filled(info)),
+            "model": Model(shortened(_part(entry, self.case)), texts["kind"], texts["backend"], origins),
             "timestamp": at.timestamp() if at else number_of(time),
-            "runners": [{"name": said["host"]}] if said["host"] else None,
-            "repo": said["repo"],
-            "head_branch": said["branch"],
-            "head_sha": said["commit"],
+            "runners": [{"name": texts["host"]}] if texts["host"] else None,
+            "repo": texts["repo"],
+            "head_branch": texts["branch"],
+            "head_sha": texts["commit"],
         }
         return Record(metric=metric, **{**parts, **self.more(entry)})
 
 
-def _filled(said: Entry) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value not in (None, "", {})}
+def _filled(entry: Entry) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if value not in (None, "", {})}
 
 
 def _part(entry: Entry, source: Source) -> Any:
@@ -242,7 +241,7 @@ def _part(entry: Entry, source: Source) -> Any:
         return source(entry)
     if source[:1] != "/":
         return entry.get(source)
-    found: Any = entry
+    part: Any = entry
     for key in source[1:].split("/"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        part = part.get(key) if isinstance(part, dict) else None
+    return part

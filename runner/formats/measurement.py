@@ -38,8 +38,8 @@ class RunKey:
     def __post_init__(self) -> None:
         """Raise WrongRecord for a name with an invisible character."""
         names = (self.source, self.external_id or "", self.host, self.commit, self.branch, self.repo)
-        if found := invisible_in("".join((*names, self.interpreter, self.base_interpreter))):
-            raise WrongRecord("", f"a name of its run or host holds the invisible character {found}")
+        if character := invisible_in("".join((*names, self.interpreter, self.base_interpreter))):
+            raise WrongRecord("", f"a name of its run or host holds the invisible character {character}")
 
 
 @dataclass(slots=True)
@@ -139,12 +139,12 @@ def device_name_of(record: Record) -> str:
     """Return the name of the GPU, or of the CPU that was measured: the first that tells the chip. A runner's
     type may be a label that tells none; its GPU was not measured where the device is the CPU."""
     device, runner = text(info_of(record).get("device")), first_runner(record)
-    said = [text(info_of(record).get("arch")), text(runner.get("type"))]
+    names = [text(info_of(record).get("arch")), text(runner.get("type"))]
     is_kind = device_kind(device) == device.strip().lower().partition(":")[0]
-    said.append("" if is_kind else device)
-    said.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
-    named = (name for name in said if is_named(arch_key(name)))
-    return next(named, next(filter(arch_key, said), ""))
+    names.append("" if is_kind else device)
+    names.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
+    named = (name for name in names if is_named(arch_key(name)))
+    return next(named, next(filter(arch_key, names), ""))
 
 
 def stored_knobs(knobs: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ def _text(description: str) -> str:
 
 
 def _switch(name: str) -> cached_property[bool]:
-    return cached_property(lambda given: _SWITCHES[getattr(given, name).lower()])
+    return cached_property(lambda parameters: _SWITCHES[getattr(parameters, name).lower()])
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,22 @@ class Parameters:
     partial: str = _text("1: store the correct records of an upload with wrong ones")
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Parameters:
+    def parse(cls, texts: Mapping[str, str]) -> Parameters:
         """Check parameters. Raise BadUpload, with every fault, for an unknown name or an unfit value."""
         faults = []
-        for name, value in given.items():
+        for name, value in texts.items():
             limit = 2000 if name == "provenance" else 500 if name == "filename" else _MAX_LENGTH
             if name not in KNOWN:
                 faults.append(Fault(f"?{name}", f"no parameter is called {name[:60]!r}"))
             elif len(value) > limit or _UNSTORABLE.search(value):
                 faults.append(Fault(f"?{name}", f"a text of at most {limit} characters without NUL"))
-            elif found := invisible_in(value):
-                faults.append(Fault(f"?{name}", f"it holds the invisible character {found}"))
+            elif character := invisible_in(value):
+                faults.append(Fault(f"?{name}", f"it holds the invisible character {character}"))
             elif problem := _problem(name, value):
                 faults.append(Fault(f"?{name}", problem))
         if faults:
             raise BadUpload("parameters of the upload are wrong", faults)
-        return cls(**dict(given))
+        return cls(**dict(texts))
 
     is_dynamic = _switch("dynamic")
     is_dry_run = _switch("dry_run")
@@ -92,8 +92,8 @@ class Parameters:
 
     def identity(self) -> dict[str, str]:
         """Return what makes the same content another upload: all but the file's name and the switches."""
-        given = self.given()
-        return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
+        named = self.given()
+        return {name: named[name] for name in sorted(named) if name not in _NOT_IDENTITY}
 
 
 SWITCHES = frozenset({"dynamic", "dry_run", "partial", "replace"})  # the parameters that are 0 or 1

@@ -24,10 +24,10 @@ def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def number_of(value: Any) -> float | None:
@@ -37,15 +37,15 @@ def number_of(value: Any) -> float | None:
 
 def number_in(cell: Any, pointer: str = "") -> float:
     """Return the number of a cell, whose place is the pointer. Raise WrongRecord if it has none."""
-    found = number_of(cell)
-    if found is None:
+    value = number_of(cell)
+    if value is None:
         raise WrongRecord(pointer, f"{str(cell)[:60]!r} is not a number")
-    return found
+    return value
 
 
 def numbers_in(cell: Any, _metric: str = "") -> list[float]:
     """Return the number of a cell, or all of a list of samples."""
-    return [number_in(one) for one in (cell if isinstance(cell, list) else [cell])]
+    return [number_in(item) for item in (cell if isinstance(cell, list) else [cell])]
 
 
 def text(value: Any) -> str:
@@ -60,8 +60,8 @@ def nfc(name: str) -> str:
 
 def invisible_in(text: str) -> str:
     """Return the first invisible character of a text as ``U+202E``, or ''."""
-    found = None if text.isascii() else INVISIBLE.search(text)
-    return f"U+{ord(found[0]):04X}" if found else ""
+    match = None if text.isascii() else INVISIBLE.search(text)
+    return f"U+{ord(match[0]):04X}" if match else ""
 
 
 def is_deeper(value: Any, limit: int) -> bool:

@@ -53,8 +53,8 @@ def rows(body: bytes, delimiter: str = ",") -> Iterator[Row]:
                 raise MalformedUpload("the table is blank", [Fault("", detail, line)])
             line = reader.line_num + 1
     except (csv.Error, UnicodeDecodeError) as error:
-        place = reader.line_num + 1 if isinstance(error, UnicodeError) else line
-        fault = Fault("", str(error), place, malformed=True)
+        number = reader.line_num + 1 if isinstance(error, UnicodeError) else line
+        fault = Fault("", str(error), number, malformed=True)
         raise MalformedUpload("the body is not CSV in UTF-8", [fault]) from error
 
 

@@ -48,10 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Register if needed, then work. Return 0 after a signal, 1 if the HUD detached this host. Raise
     BadRequest if this machine cannot be attached."""
-    base = os.environ.get("XDG_DATA_HOME")
-    default = (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
-    data = (options.data or default).expanduser().resolve()
-    pythons, labels = pythons_of(options.python), labels_of(options.label)  # before a token is spent
+    data = data_folder(options.data)
+    pythons = pythons_of([*built_pythons(data), *options.python])  # before a token is spent
+    labels = labels_of(options.label)
     with _locked(data):
         attachment = attachment_of(options, data)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -64,6 +63,23 @@ def main(options: argparse.Namespace) -> int:
             logger.warning("every user, benchmarks too, can read --key in the list of processes: use HUD_KEY")
         account.end_leftovers()
         return Agent(attachment, data, devices, pythons, labels).run(stay=options.stay)
+
+
+def data_folder(asked: Path | None) -> Path:
+    """Return the data folder that was asked for, or the user's own."""
+    base = os.environ.get("XDG_DATA_HOME")
+    default = (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
+    return (asked or default).expanduser().resolve()
+
+
+def built_folder(data: Path) -> Path:
+    """Return the folder of the interpreters that `python -m runner env` built."""
+    return data / "interpreters"
+
+
+def built_pythons(data: Path) -> list[str]:
+    """Return them as NAME=PATH."""
+    return [f"{python.parts[-3]}={python}" for python in sorted(built_folder(data).glob("*/bin/python"))]
 
 
 def _locked(data: Path) -> TextIO:

@@ -30,7 +30,7 @@ def printable(text: str) -> str:
     """Escape control characters (except line ends and tabs) and lone surrogates, which no database takes."""
     if text.isprintable():
         return text
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def failure_of(error: BaseException) -> TaskFailure:

@@ -89,13 +89,13 @@ def launch(
             outcome = _outcome(folder, spec, why, process.returncode)
             seconds = time.monotonic() - started
             outcome = dataclasses.replace(outcome, seconds=seconds, leftover=leftover)
-        outcome, found = results.complete(folder, spec, outcome, python, variables)
-        if found.problem:
-            output.note(f"{results.FILE}: {found.problem}")
-        if found.unexpected:
-            reason = found.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
-            output.note(f"{results.FILE}: {len(found.unexpected)} records are none of this task: {reason}")
-        return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
+        outcome, read = results.complete(folder, spec, outcome, python, variables)
+        if read.problem:
+            output.note(f"{results.FILE}: {read.problem}")
+        if read.unexpected:
+            reason = read.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
+            output.note(f"{results.FILE}: {len(read.unexpected)} records are none of this task: {reason}")
+        return dataclasses.replace(outcome, records=read.records, unexpected=read.unexpected)
 
 
 def _start(
@@ -241,7 +241,7 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
     if why:
         return TaskOutcome("timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached")
     if returncode is not None and returncode < 0:
-        names = {one.value: one.name for one in signal.Signals}  # others are real-time signals
+        names = {number.value: number.name for number in signal.Signals}  # others are real-time signals
         name = names.get(-returncode, f"SIG{-returncode}")
         return TaskOutcome("crashed", name, f"the process was ended by {name}")
     reason = f"the process ended with exit code {returncode} and left no outcome"

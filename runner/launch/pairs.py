@@ -311,25 +311,25 @@ class _Pair:
     def _take(self, process: _Process, outcome: TaskOutcome) -> None:
         """Keep a process's records and artifacts; of a pinned one only what tells how its code runs."""
         folder, side = self._request.folder, process.side
-        found: Sequence[dict[str, Json]] = outcome.records
+        records: Sequence[dict[str, Json]] = outcome.records
         if process.owner:
             unknown = self._has_unknown_choices(process.owner)
-            found = [
+            records = [
                 _of_pinned(record, unknown=unknown)
-                for record in found
+                for record in records
                 if is_of_running(record["metric"]["name"])
             ]
             if process.candidate is not None:  # it is no draw: only its kernels count
-                found = [record for record in found if COMPILED in record["metric"]["extra_info"]]
+                records = [record for record in records if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
-            self._choices[side], self._kernels[side] = choices_of(found), timed_kernels(found)
-            metrics = (record["metric"] for record in found)
+            self._choices[side], self._kernels[side] = choices_of(records), timed_kernels(records)
+            metrics = (record["metric"] for record in records)
             if any(is_of_running(metric["name"]) and metric.get("benchmark_values") for metric in metrics):
                 self._measured.add(side)
-        if time_ms := _run_time_ms(found):
+        if time_ms := _run_time_ms(records):
             self._times_ms[process] = time_ms
         own, others = (
-            [self._placed(record, process) for record in records] for records in (found, outcome.unexpected)
+            [self._placed(record, process) for record in group] for group in (records, outcome.unexpected)
         )
         with (folder / FILE).open("a") as results:
             results.writelines(json.dumps(record) + "\n" for record in (*own, *others))

@@ -90,21 +90,21 @@ def _is_finite(value: Json) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _storable(value: Json, place: str, left_out: list[str]) -> Json:
+def _storable(value: Json, path: str, left_out: list[str]) -> Json:
     """Return JSON with `printable` strings and finite numbers only. Add the places of other numbers to
     `left_out`; in a list they become null."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
         parts = {
-            printable(str(name)): _storable(part, f"{place}.{name}".lstrip("."), left_out)
+            printable(str(name)): _storable(part, f"{path}.{name}".lstrip("."), left_out)
             for name, part in value.items()
         }
         return {name: part for name, part in parts.items() if part is not None}
     if isinstance(value, (list, tuple)):
-        return [_storable(part, place, left_out) for part in value]
+        return [_storable(part, path, left_out) for part in value]
     if not _is_finite(value):
-        left_out.append(printable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
+        left_out.append(printable(f"{path.removeprefix('metric.extra_info.')} is {value}"))
         return None
     return value
 

@@ -111,21 +111,21 @@ def complete(
     experiments = suite.expected(task, variables)
     try:
         with open_file(folder / FILE) as file:
-            found = read(file.read(MAX_RESULTS_BYTES), task, experiments)
-            if not found.problem and file.read(1):
-                found = dataclasses.replace(found, problem=f"it is larger than {MAX_RESULTS_BYTES} bytes")
+            results = read(file.read(MAX_RESULTS_BYTES), task, experiments)
+            if not results.problem and file.read(1):
+                results = dataclasses.replace(results, problem=f"it is larger than {MAX_RESULTS_BYTES} bytes")
     except FileNotFoundError:
-        found = Results()
+        results = Results()
     except OSError as error:
-        found = Results(problem=f"{error.strerror}")
-    if found.problem and outcome.status in SUCCESS:
-        outcome = dataclasses.replace(outcome, status="failed", code=NO_RECORDS, reason=found.problem)
+        results = Results(problem=f"{error.strerror}")
+    if results.problem and outcome.status in SUCCESS:
+        outcome = dataclasses.replace(outcome, status="failed", code=NO_RECORDS, reason=results.problem)
     if outcome.status in SUCCESS:
-        return outcome, found
+        return outcome, results
     added = missing(
         task,
         outcome,
-        found.records,
+        results.records,
         suite.expected_in_full(task, variables),
         place=lambda: _place(task, python, variables),
         variables=variables,
@@ -134,8 +134,8 @@ def complete(
         try:
             _append(folder / FILE, "".join(json.dumps(record) + "\n" for record in added))
         except OSError as error:  # a full disk
-            found = dataclasses.replace(found, problem=f"it cannot be completed: {error}")
-    return outcome, dataclasses.replace(found, records=[*found.records, *added])
+            results = dataclasses.replace(results, problem=f"it cannot be completed: {error}")
+    return outcome, dataclasses.replace(results, records=[*results.records, *added])
 
 
 def _append(path: Path, lines: str) -> None:
@@ -164,11 +164,11 @@ def _wrong_part(record: Json) -> str:
     benchmark, model, metric = (record.get(name) for name in ("benchmark", "model", "metric"))
     if not (isinstance(benchmark, dict) and isinstance(model, dict) and isinstance(metric, dict)):
         return "it lacks benchmark, model or metric"
-    said, info = benchmark.get("extra_info"), metric.get("extra_info") or {}
+    extra, info = benchmark.get("extra_info"), metric.get("extra_info") or {}
     runners, dependencies = record.get("runners") or [{}], record.get("dependencies") or {}
     values = metric.get("benchmark_values")
     checks = {
-        "benchmark/extra_info": isinstance(said, dict) and isinstance(said.get("knobs") or {}, dict),
+        "benchmark/extra_info": isinstance(extra, dict) and isinstance(extra.get("knobs") or {}, dict),
         "benchmark/name": _is_name(benchmark.get("name")),
         "model/name": _is_name(model.get("name")),
         "metric/name": _is_name(metric.get("name")),

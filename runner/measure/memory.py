@@ -37,14 +37,14 @@ def peaks(device: Device, who: str, note: str = "") -> list[Result]:
         return [Result(name, [float(resident)], "VmHWM after clearing it", facts=facts)]
     torch.cuda.synchronize()
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    found = [
+    results = [
         Result(f"{who}_peak_memory_bytes", [float(allocated)], "allocator, peak allocated", facts=facts),
         Result(f"{who}_peak_reserved_bytes", [float(reserved)], "allocator, peak reserved"),
     ]
     if who == "compiled":
         private = private_pool_bytes(torch.cuda.memory_snapshot())
-        found.append(Result("private_pool_bytes", [float(private)], "allocator's snapshot"))
-    return found
+        results.append(Result("private_pool_bytes", [float(private)], "allocator's snapshot"))
+    return results
 
 
 def private_pool_bytes(segments: Iterable[Mapping[str, Json]]) -> int:

@@ -126,9 +126,9 @@ class Explanation:
     def text(self) -> str:
         """Return `compiler bisected: inductor, lowerings, number 3 (relu)`."""
         number = "" if self.number is None else f"number {self.number}"
-        one = f"{number} ({self.detail})" if self.detail and self.detail != self.subsystem else number
-        said = ", ".join(filter(None, (self.backend, self.subsystem, one, self.problem)))
-        return BISECTED + said.replace(";", ",")
+        suspect = f"{number} ({self.detail})" if self.detail and self.detail != self.subsystem else number
+        named = ", ".join(filter(None, (self.backend, self.subsystem, suspect, self.problem)))
+        return BISECTED + named.replace(";", ",")
 
 
 def blind_text(blind: Mapping[str, str]) -> str:
@@ -152,11 +152,11 @@ def pinned(kernels: Iterable[tuple[str, str]]) -> dict[str, str]:
 
     A library's kernel and a template's have none; of several kernels of one slot the first counts.
     """
-    found: dict[str, str] = {}
+    pins: dict[str, str] = {}
     for slot, config in kernels:
-        if _SLOT.fullmatch(slot) and _CHOICE.fullmatch(config) and len(found) < MOST_PINNED:
-            found.setdefault(slot, config)
-    return found
+        if _SLOT.fullmatch(slot) and _CHOICE.fullmatch(config) and len(pins) < MOST_PINNED:
+            pins.setdefault(slot, config)
+    return pins
 
 
 def choices_of(records: Iterable[Mapping[str, Json]]) -> dict[str, str] | None:
@@ -230,7 +230,7 @@ def candidate_pins(base: Kernels, new: Kernels) -> list[dict[str, str]]:
     }
     most = max(map(len, differing.values()), default=0)
     turns = {slot: list(islice(cycle(texts), most)) for slot, texts in differing.items() if texts}
-    return [{slot: texts[place] for slot, texts in turns.items()} for place in range(most)]
+    return [{slot: texts[index] for slot, texts in turns.items()} for index in range(most)]
 
 
 def draw_obstacle(

@@ -78,8 +78,8 @@ def device_kind(name: str) -> str:
     kind = name.strip().lower().partition(":")[0]
     if kind in DEVICE_KINDS or not kind:
         return kind
-    found = next((kind for kind, pattern in _KINDS if pattern.search(name)), "")
-    return found or ("cuda" if arch_key(name) in _BY_KEY else name)
+    kind = next((kind for kind, pattern in _KINDS if pattern.search(name)), "")
+    return kind or ("cuda" if arch_key(name) in _BY_KEY else name)
 
 
 def device_family(device: str, arch: str) -> str:

@@ -265,10 +265,10 @@ def outliers(processes: Sequence[tuple[Side, Side, float]]) -> list[int]:
     the first value, also if it is as far away.
     """
     far = []
-    for place, (owner, _side, value) in enumerate(processes):
-        others = [one[2] for elsewhere, one in enumerate(processes) if elsewhere != place and one[0] == owner]
+    for index, (owner, _side, value) in enumerate(processes):
+        others = [one[2] for elsewhere, one in enumerate(processes) if elsewhere != index and one[0] == owner]
         if others and abs(math.log(value / median(others))) > _FAR:
-            far.append(place)
+            far.append(index)
     return [] if _is_code(processes) else far
 
 
@@ -348,7 +348,7 @@ def _scatters(degrees: int, steps: int = 400) -> tuple[tuple[float, float], ...]
     top = max(logs)
     weights = [math.exp(value - top) for value in logs]
     total = math.fsum(weights)
-    return tuple((place, weight / total) for place, weight in zip(places, weights, strict=True))
+    return tuple((index, weight / total) for index, weight in zip(places, weights, strict=True))
 
 
 def _above(deviate: float) -> float:
@@ -401,5 +401,5 @@ def draws_to_decide(noise: float) -> int:
 
 def _fewest(is_enough: Callable[[int], bool]) -> int:
     plans = range(2 * LEAST_DRAWS, MOST_DRAWS, 2)
-    place = bisect_left(plans, True, key=is_enough)
-    return plans[place] if place < len(plans) else MOST_DRAWS
+    index = bisect_left(plans, True, key=is_enough)
+    return plans[index] if index < len(plans) else MOST_DRAWS

@@ -10,20 +10,25 @@ EXPLAIN = "explain"  # option: seconds to find the part of the compiler at fault
 EXPLAIN_S = 900
 # A cell of the column `default` by kind of option; an empty one is no default.
 _DEFAULTS: dict[str, Any] = {"int": int, "bool": lambda text: text == "true", "choice": str}
-_WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
+# Flags of XLA's command line, but those that name a file, since a host's files are no business of a request.
+_FLAG = r"--xla_(?!\w*(dump|file|path|dir|_to(?!\w)))\w{1,80}(=[\w.:-]{1,80})?"
+_TEXTS = {  # kinds of texts: what matches in full, and how to say it
+    "word": (r"[\w.:()*#-]{1,100}", "no name of up to 100 letters, digits and .:()*#_-"),
+    "flags": (f"{_FLAG}( {_FLAG}){{0,9}}", "not --xla_NAME=VALUE, several with blanks, none of a file"),
+}
 
 
 @dataclass(frozen=True)
 class Option:
     """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name
-    that the suite looks up.
+    that the suite looks up, `flags` up to ten of XLA's.
 
     An option at its `default` counts as not given; with None the suite decides by the case. An option without
     `identity` changes how long a measurement takes or what is kept of it, not what it means.
     """
 
     name: str
-    kind: Literal["bool", "int", "ints", "choice", "word"]
+    kind: Literal["bool", "int", "ints", "choice", "word", "flags"]
     help: str
     low: int = 0
     high: int = 0
@@ -53,9 +58,10 @@ class Option:
             return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
         if self.kind == "choice":
             return "" if value in self.choices else f"{value!r} is not one of {', '.join(self.choices)}"
-        if self.kind == "word":
-            known = isinstance(value, str) and _WORD.fullmatch(value)
-            return "" if known else f"{value!r} is no name of up to 100 letters, digits and .:()*#_-"
+        if self.kind in _TEXTS:
+            pattern, problem = _TEXTS[self.kind]
+            known = isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII)
+            return "" if known else f"{value!r} is {problem}"
         if self.kind == "int":
             return self._number_problem(value)
         if not isinstance(value, list) or not 1 <= len(value) <= 16 or len(set(map(str, value))) < len(value):

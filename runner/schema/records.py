@@ -101,8 +101,8 @@ class Record:
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON object without fields that are None."""
-        said: dict[str, Json] = _without_none(dataclasses.asdict(self))
-        return said
+        content: dict[str, Json] = _without_none(dataclasses.asdict(self))
+        return content
 
 
 def _without_none(value: Json) -> Json:
@@ -136,7 +136,7 @@ def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict
 
 def worst_quality(codes: Iterable[str | None]) -> str:
     """Return the worst of these codes, '' without any; what is unknown counts as the least."""
-    order = {code: place for place, code in enumerate(QUALITIES)}
+    order = {code: rank for rank, code in enumerate(QUALITIES)}
     return min(filter(None, codes), key=lambda code: order.get(code, len(order)), default="")
 
 

@@ -141,7 +141,7 @@ def block_standard_error(values: Sequence[float], blocks: int = 10) -> float:
     size = len(values) // blocks
     if size < 2:
         return math.inf
-    means = [statistics.fmean(values[place * size : (place + 1) * size]) for place in range(blocks)]
+    means = [statistics.fmean(values[block * size : (block + 1) * size]) for block in range(blocks)]
     return statistics.stdev(means) / math.sqrt(blocks)
 
 
@@ -206,7 +206,7 @@ def paired_change(pairs: Sequence[tuple[float, float]], *, is_exact: bool = Fals
     if not is_exact and all(value > 0 for pair in pairs for value in pair):
         base, new = zip(*pairs, strict=True)
         by_sides = welch([*map(math.log, base)], [*map(math.log, new)])
-        low, high, p = min((low, high, p), by_sides, key=lambda found: found[2])
+        low, high, p = min((low, high, p), by_sides, key=lambda interval: interval[2])
         p = min(1.0, 2 * p)
     return PairedChange(ratios, low, high, p, is_exact)
 

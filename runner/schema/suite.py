@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,10 +67,10 @@ class TaskSpec:
     compilation: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        found = dataclasses.asdict(self)
+        named = dataclasses.asdict(self)
         if not self.compilation:
-            del found["compilation"]
-        return found
+            del named["compilation"]
+        return named
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TaskSpec:
@@ -101,8 +102,8 @@ class TaskSpec:
         """Return 16 hex digits over everything that says what is measured, so not over the time limit and the
         number of the compilation."""
         left_out = ("timeout_s", "compilation")
-        said = {name: value for name, value in self.to_json().items() if name not in left_out}
-        return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
+        named = {name: value for name, value in self.to_json().items() if name not in left_out}
+        return hashlib.sha256(knobs_key(named).encode()).hexdigest()[:16]
 
     def compilation_facts(self, variables: Mapping[str, str]) -> dict[str, Any]:
         """Return what each record says of its compilation, in a process with these environment variables."""
@@ -200,8 +201,27 @@ class Suite:
 
     @cached_property
     def offered(self) -> dict[str, Option]:
-        """Return the options by name."""
         return {option.name: option for option in self.options}
+
+    @cached_property
+    def packages_by_cell(self) -> dict[str, str]:
+        """Return each package besides torch that a cell needs, with the backends, types or number of cases
+        that need it; '' where all do."""
+        needs: dict[str, list[TaskSpec]] = {}
+        dtypes = list(dict.fromkeys(dtype for case in self.cases for dtype in case.dtypes))
+        for case, backend, dtype in itertools.product(self.cases, self.backends, dtypes):
+            task = TaskSpec(self.name, case.name, self.modes[0], dtype, backend, self.devices[-1])
+            for package in self.packages_of(task) if dtype in case.dtypes else ():
+                needs.setdefault(package, []).append(task)
+        found = {}
+        for package, tasks in needs.items():
+            cases = len({task.case for task in tasks})
+            found[package] = f"{cases} of {len(self.cases)} cases" if cases < len(self.cases) else ""
+            for axis, offered in (("dtype", dtypes), ("backend", self.backends)):
+                needing = {getattr(task, axis) for task in tasks}
+                if len(needing) < len(offered):
+                    found[package] = ", ".join(name for name in offered if name in needing)
+        return found
 
     @property
     def module(self) -> str:
@@ -213,7 +233,6 @@ class Suite:
         return self.name
 
     def backends_on(self, device: str) -> tuple[str, ...]:
-        """Return the backends that are offered on a device."""
         return self.backends
 
     def case(self, name: str) -> Case:
@@ -245,31 +264,31 @@ class Suite:
     def check(self, task: TaskSpec) -> None:
         """Raise BadRequest for a task with anything that the suite does not offer."""
         case = self.case(task.case)
-        place = f"{self.name}/{case.name}"
+        title = f"{self.name}/{case.name}"
         for what, value, offered in (
             ("dtype", task.dtype, case.dtypes),
             ("mode", task.mode, self.modes),
             ("device", task.device, self.devices),
         ):
             if value not in offered:
-                raise BadRequest(f"{place} has no {what} {value!r}; it has: {', '.join(offered)}")
+                raise BadRequest(f"{title} has no {what} {value!r}; it has: {', '.join(offered)}")
         backends = self.backends_on(task.device)
         named = isinstance(task.backend, str) and re.fullmatch(self.backend_pattern or "(?!)", task.backend)
         if task.backend not in backends and not named:
-            raise BadRequest(f"{place} has no backend {task.backend!r}; it has: {', '.join(backends)}")
+            raise BadRequest(f"{title} has no backend {task.backend!r}; it has: {', '.join(backends)}")
         if not isinstance(task.dynamic, bool) or (task.dynamic and not self.dynamic):
-            raise BadRequest(f"{place} has no dynamic shapes")
+            raise BadRequest(f"{title} has no dynamic shapes")
         if not isinstance(task.timeout_s, int) or not 1 <= task.timeout_s <= self.timeout_s:
-            raise BadRequest(f"{place}: the time limit is 1 to {self.timeout_s} s, not {task.timeout_s!r}")
+            raise BadRequest(f"{title}: the time limit is 1 to {self.timeout_s} s, not {task.timeout_s!r}")
         last = MAX_COMPILATIONS - 1 if self.compiles else 0
         if type(task.compilation) is not int or not 0 <= task.compilation <= last:
-            raise BadRequest(f"{place}: the compilations are 0 to {last}, not {task.compilation!r}")
+            raise BadRequest(f"{title}: the compilations are 0 to {last}, not {task.compilation!r}")
         for name, setting in task.knobs.items():
             if name not in self.offered:
                 names = ", ".join(sorted(self.offered))
-                raise BadRequest(f"{place} has no option {name!r}; it has: {names}", name)
+                raise BadRequest(f"{title} has no option {name!r}; it has: {names}", name)
             if problem := self.offered[name].problem(setting):
-                raise BadRequest(f"{place}: option {name}: {problem}", name)
+                raise BadRequest(f"{title}: option {name}: {problem}", name)
 
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Return the task without options at their default, in the order in which they are offered."""
@@ -335,30 +354,30 @@ class Suite:
         """Return how the samples of one process become the metric's value."""
         return "median"
 
-    def problem_of(self, found: Mapping[str, Any], task: TaskSpec, expected: Iterable[Expected]) -> str:
-        """Return why a result with this identity does not belong to the task, or ''. `found` has the keys
+    def problem_of(self, identity: Mapping[str, Any], task: TaskSpec, expected: Iterable[Expected]) -> str:
+        """Return why a result with this identity does not belong to the task, or ''. `identity` has the keys
         `IDENTITY`."""
         experiments, free = list(expected), self.open_knobs(task)
-        knobs = dict(found["knobs"])
+        knobs = dict(identity["knobs"])
         for name, pattern in free.items():
             value = knobs.pop(name, "")
             if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
                 return f"its {name} is {_short(value)}"
         for what, value, own in (
-            ("suite", found["suite"], [task.suite]),
-            ("case", found["case"], [experiment.case for experiment in experiments]),
-            ("mode", found["mode"], [task.mode]),
-            ("dtype", found["dtype"], [task.dtype]),
-            ("backend", found["backend"], [*(e.backend for e in experiments), *self.reference_backends]),
-            ("device", found["device"], [experiment.device for experiment in experiments]),
-            ("dynamic", found["dynamic"], [task.dynamic]),
+            ("suite", identity["suite"], [task.suite]),
+            ("case", identity["case"], [experiment.case for experiment in experiments]),
+            ("mode", identity["mode"], [task.mode]),
+            ("dtype", identity["dtype"], [task.dtype]),
+            ("backend", identity["backend"], [*(e.backend for e in experiments), *self.reference_backends]),
+            ("device", identity["device"], [experiment.device for experiment in experiments]),
+            ("dynamic", identity["dynamic"], [task.dynamic]),
         ):
             if value not in own:
                 return f"its {what} is {_short(value)}, not {_short(own[0])}"
-        of_case = [experiment.knobs for experiment in experiments if experiment.case == found["case"]]
-        closed = [{name: one[name] for name in one if name not in free} for one in of_case]
+        of_case = [experiment.knobs for experiment in experiments if experiment.case == identity["case"]]
+        closed = [{name: options[name] for name in options if name not in free} for options in of_case]
         # equal as text too: in Python True equals 1
-        if any(one == knobs and knobs_key(one) == knobs_key(knobs) for one in closed):
+        if any(options == knobs and knobs_key(options) == knobs_key(knobs) for options in closed):
             return ""
         return f"its knobs are {_short(knobs)}, not {_short(closed[0])}"
 

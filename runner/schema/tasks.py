@@ -186,7 +186,7 @@ def _check_number(name: str, number: int | None, least: int, most: int) -> None:
 def plan(asked: Selection) -> list[TaskSpec]:
     """Return the tasks of a selection, each once. Raise BadRequest for what the suite does not offer."""
     suite = suite_of(asked.suite)
-    found = []
+    tasks = []
     for case in suite.chosen_cases(asked.cases, asked.knobs, asked.device):
         offered = _offered("dtype", asked.dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(asked.cases))
         for dtype in offered:
@@ -196,10 +196,10 @@ def plan(asked: Selection) -> list[TaskSpec]:
                     limit_s = suite.timeout_s if asked.timeout_s is None else asked.timeout_s
                     task = TaskSpec(*names, asked.dynamic, asked.knobs, limit_s)
                     suite.check(task)
-                    found.append(suite.normalized(task))
-    if not found:
+                    tasks.append(suite.normalized(task))
+    if not tasks:
         raise BadRequest(f"nothing of suite {suite.name} fits this request")
-    return distinct(found)
+    return distinct(tasks)
 
 
 def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
@@ -210,12 +210,12 @@ def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
     return list(specs.values())
 
 
-def _offered(what: str, asked: Sequence[str], offered: Sequence[str], place: str, strict: bool) -> list[str]:
+def _offered(what: str, asked: Sequence[str], offered: Sequence[str], title: str, strict: bool) -> list[str]:
     if not asked:
         return list(offered)
     wrong = [name for name in asked if name not in offered]
     if wrong and strict:
-        raise BadRequest(f"{place} has no {what} {wrong[0]!r}; it has: {', '.join(offered)}")
+        raise BadRequest(f"{title} has no {what} {wrong[0]!r}; it has: {', '.join(offered)}")
     return [name for name in asked if name in offered]
 
 

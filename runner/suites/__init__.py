@@ -11,7 +11,7 @@ from runner.schema.suite import SUITES, UNLISTED, suite_of
 from runner.suites.cache import DEFAULTS
 from runner.suites.file import file_suite
 
-__all__ = ["CEILINGS", "PRESETS", "SUITES", "suite_of"]
+__all__ = ["CEILINGS", "ENVIRONMENTS", "PRESETS", "SUITES", "suite_of"]
 
 CEILINGS = "ceilings"  # the suite that measures what a host itself reaches
 for _folder in (
@@ -21,6 +21,19 @@ for _folder in (
     _suite = import_module(f"runner.suites.{_folder}").SUITE
     SUITES[_suite.name] = _suite
 UNLISTED["file"] = file_suite
+
+# What `runner env` builds by name: torch_xla is made for one release of torch, which has its own torchvision.
+ENVIRONMENTS: Mapping[str, Sequence[str]] = {
+    "xla": ("torch==2.9.0", "torch_xla==2.9.0", "torchvision==0.24.0", "timm", "transformers", "numpy"),
+    "torchao": ("torch", "torchao", "numpy"),
+}
+
+
+def command_that_adds(package: str) -> str:
+    """Return the command that gives a host an interpreter with a package, which its agent then offers."""
+    own = {"torch_xla": "xla", "torchao": "torchao"}
+    return f"python -m runner env {own[package]}" if package in own else f"python -m pip install {package}"
+
 
 _SIZES = "+".join(map(str, GPT_FAST_SIZES))
 _KERNELS = ("layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu")

@@ -71,9 +71,9 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return a benchmark's environment, with the home of its account."""
     if not _uid():
         return dict(variables)
-    kept = {name: value for name, value in variables.items() if not name.startswith("XDG_")}
+    others = {name: value for name, value in variables.items() if not name.startswith("XDG_")}
     own = {"HOME": os.environ[_HOME], "USER": "benchmarks", "LOGNAME": "benchmarks"}
-    return {**kept, **own, "PYTHONNOUSERSITE": "1"}  # nor code that an earlier benchmark left at home
+    return {**others, **own, "PYTHONNOUSERSITE": "1"}  # nor code that an earlier benchmark left at home
 
 
 def ceilings(data: Path) -> Path:
@@ -106,11 +106,11 @@ def end_leftovers() -> None:
     of a killed worker. Call it while no benchmark runs. An account that an
     operator chose may be used by others too, and is left alone."""
     if _FIRST_UID <= _uid() < _FIRST_UID + 4 * _INSTALLATIONS:
-        found = ["find", *_OPEN_FOLDERS, "-maxdepth", "1", "-group", str(_uid())]
-        as_benchmark = shlex.join([*found, "-exec", "chmod", "-R", "u+rwX", "{}", "+", *_REMOVED])
+        search = ["find", *_OPEN_FOLDERS, "-maxdepth", "1", "-group", str(_uid())]
+        as_benchmark = shlex.join([*search, "-exec", "chmod", "-R", "u+rwX", "{}", "+", *_REMOVED])
         killed = ["/bin/sh", "-c", f"kill -9 -1; {as_benchmark}"]  # all but this shell
         subprocess.run(killed, stderr=subprocess.DEVNULL, check=False, cwd="/", **process_options())
-        subprocess.run([*found, *_REMOVED], stderr=subprocess.DEVNULL, check=False)
+        subprocess.run([*search, *_REMOVED], stderr=subprocess.DEVNULL, check=False)
 
 
 def take_back(*folders: Path) -> None:

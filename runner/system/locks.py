@@ -33,8 +33,8 @@ class Holder:
 
 def default_folder() -> Path:
     """Return `RUNNER_LOCKS`, else a folder of this user in the machine's temporary directory."""
-    given = os.environ.get("RUNNER_LOCKS")
-    return Path(given) if given else Path(tempfile.gettempdir()) / f"compiler-hud-locks-{os.getuid()}"
+    folder = os.environ.get("RUNNER_LOCKS")
+    return Path(folder) if folder else Path(tempfile.gettempdir()) / f"compiler-hud-locks-{os.getuid()}"
 
 
 def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> int:
@@ -72,13 +72,13 @@ def holder(folder: Path, name: str) -> Holder | None:
 def processes_with(folder: Path, name: str) -> list[int]:
     """Return the pids of the processes that have the lock file open, as far as this user may see."""
     target = os.fspath(_path(folder, name).resolve())
-    found = []
+    pids = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             with contextlib.suppress(OSError):
                 if any(os.fspath(link.readlink()) == target for link in (process / "fd").iterdir()):
-                    found.append(int(process.name))
-    return found
+                    pids.append(int(process.name))
+    return pids
 
 
 def _path(folder: Path, name: str) -> Path:

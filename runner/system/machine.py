@@ -199,8 +199,8 @@ _MAX_CEILINGS_BYTES = 64 * 2**10  # of the facts in a heartbeat
 
 def ceilings_path() -> Path:
     """Return this host's file of readings: RUNNER_CEILINGS, else in the user's cache folder."""
-    given = os.environ.get("RUNNER_CEILINGS")
-    return Path(given) if given else cache_folder() / "ceilings.json"
+    path = os.environ.get("RUNNER_CEILINGS")
+    return Path(path) if path else cache_folder() / "ceilings.json"
 
 
 def cache_folder() -> Path:
@@ -225,7 +225,7 @@ def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
     Benchmarks write the file: one that is larger or of another shape has none, and stops no heartbeat.
     """
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_accelerator: dict[str, dict[str, dict[str, Any]]] = {}
     try:
         for accelerator, by_name in _load(path).items():
             for name, readings in by_name.items():
@@ -233,10 +233,10 @@ def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
                 day = datetime.date.fromisoformat(readings[-1]["day"]).isoformat()
                 if not (math.isfinite(value) and f"{accelerator}{name}".isprintable()):
                     return {}
-                found.setdefault(accelerator, {})[name] = {"value": value, "day": day}
+                by_accelerator.setdefault(accelerator, {})[name] = {"value": value, "day": day}
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
         return {}
-    return found if len(json.dumps(found)) <= _MAX_CEILINGS_BYTES else {}
+    return by_accelerator if len(json.dumps(by_accelerator)) <= _MAX_CEILINGS_BYTES else {}
 
 
 def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:

@@ -83,10 +83,10 @@ def below_me(besides: Collection[int] = ()) -> list[Process]:
     below: dict[int, list[Process]] = {}
     for process in filter(None, map(read_process, numbers)):
         below.setdefault(process.parent, []).append(process)
-    found = [process for process in below.get(os.getpid(), []) if process.pid not in besides]
-    for process in found:  # grows while it is walked
-        found += below.get(process.pid, [])
-    return found
+    children = [process for process in below.get(os.getpid(), []) if process.pid not in besides]
+    for process in children:  # grows while it is walked
+        children += below.get(process.pid, [])
+    return children
 
 
 class Tree:

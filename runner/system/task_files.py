@@ -51,8 +51,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def artifacts_in(folder: Path) -> list[Path]:
     """Return the artifacts of a task's folder: `artifacts/KIND/NAME`. Behind a link there is none."""
-    found = sorted((folder / "artifacts").glob("*/*"))
-    return [path for path in found if not any(one.is_symlink() for one in [*path.parents][:2])]
+    paths = sorted((folder / "artifacts").glob("*/*"))
+    return [path for path in paths if not any(parent.is_symlink() for parent in [*path.parents][:2])]
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -355,6 +355,7 @@ def test_the_state_names_the_regression_its_commits_and_what_a_person_can_do(cli
     ]
     create_regression(points[4], before=2500.0, change=-0.12, factor=23.0, points=2, last_good_run=runs[3])
     page = read_page(experiment.pk)
+    assert page.charts.active
     assert page.charts.rows[0].regression == page.charts.active
     text = text_of(client, experiment)
     assert "3333333..4444444" in text
@@ -362,9 +363,11 @@ def test_the_state_names_the_regression_its_commits_and_what_a_person_can_do(cli
     assert "2500.0 → 2200.0 GB/s" in text
     (moved,) = re.findall(r'<path class="dots moved" d="([^"]+)"', text)
     assert moved.count("M") == 2
-    assert 'value="accept"' not in text
+    decide = f'open={page.charts.active.pk}">'
+    assert decide in text
+    assert "Decide" not in text
     client.force_login(create_user())
-    assert 'value="accept"' in text_of(client, experiment)
+    assert "Decide" in text_of(client, experiment)
 
 
 def test_charts_have_a_row_for_each_headline_metric_and_follow_the_url(client: Client) -> None:
@@ -408,6 +411,22 @@ def test_the_command_that_reproduces_it(client: Client) -> None:
     text = text_of(client, foreign)
     assert 'id="command"' not in text
     assert 'name="place"' not in text
+
+
+def test_operations_of_a_profile_are_a_table_the_slowest_first(client: Client) -> None:
+    experiment = create_experiment(suite="xla", case="llama", backend="openxla")
+    assert 'id="operators"' not in text_of(client, experiment)
+    for operation, time_s in (("aten::nonzero", 0.001), ("aten::_local_scalar_dense", 0.2)):
+        for metric, value in (("self_cpu_time_s", time_s), ("num_of_calls", 3.0)):
+            create_measurement(experiment, metric=f"xla_unlowered_ops.{operation}.{metric}", value=value)
+    create_measurement(experiment, metric="per_iter_time", value=0.5)
+    text = text_of(client, experiment)
+    table = text[text.index('id="operators"') : text.index('id="metrics"')]
+    assert re.findall(r"aten::\w+", table) == ["aten::_local_scalar_dense", "aten::nonzero"]
+    assert "Unlowered" in table
+    metrics = text[text.index('id="metrics"') :]
+    assert "per_iter_time" in metrics
+    assert "aten::" not in metrics, "each number stands once"
 
 
 def test_an_experiment_without_measurements_says_so(client: Client) -> None:

@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
+from hud.judging.regressions import events
 from hud.models import Audit, Regression, Stream
 from tests.judging.regressions.test_regressions import nights, quiet
 from tests.support.factories import (
@@ -100,9 +101,47 @@ def test_a_decision_needs_the_role_and_leaves_a_line(
     found = Regression.objects.get()
     assert (found.state, found.note) == ("acknowledged", "known")
     assert found.owner
-    operator.post(address, {"event": "mute", "days": 3})
+    operator.post(address, {"event": "mute", "days": 3, "note": "until the fix"})
     assert operator.get("/regressions.json").json()["items"] == []
     assert Audit.objects.filter(action__startswith="regression.").count() == 3
+
+
+@pytest.mark.parametrize("event", ["accept", "dismiss", "mute"])
+def test_what_takes_a_cause_from_the_list_needs_a_reason(
+    regression: Regression, operator: Client, event: str
+) -> None:
+    before = Regression.objects.values().get()
+    for note in ("", "  \t "):
+        answer = operator.post(
+            f"/regressions/{regression.pk}/act", {"event": event, "note": note}, follow=True
+        )
+        assert "notice error" in answer.text
+    assert Regression.objects.values().get() == before
+    assert not Audit.objects.filter(action__startswith="regression.").exists()
+    operator.post(f"/regressions/{regression.pk}/act", {"event": event, "note": "known"})
+    assert operator.get("/regressions.json").json()["items"] == []
+
+
+def test_what_another_has_decided_is_not_decided_again(regression: Regression, operator: Client) -> None:
+    events.decide(regression, "accept", who="jon", note="needed")
+    answer = operator.post(
+        f"/regressions/{regression.pk}/act", {"event": "accept", "note": "mine"}, follow=True
+    )
+    assert "notice error" in answer.text
+    assert "jon" in answer.text
+    assert Regression.objects.get().note == "needed"
+
+
+def test_pairs_that_cannot_tell_make_it_inconclusive(regression: Regression, client: Client) -> None:
+    def verdicts() -> list[str]:
+        return [row["verdict"] for row in client.get("/regressions.json").json()["items"]]
+
+    assert verdicts() == ["regressed"]
+    run = create_run()
+    events.leave_undecided(regression=regression, note="", run_id=run.pk)
+    assert verdicts() == ["inconclusive"]
+    events.decide_by_pairs(regression=regression, confirmed=True, run_id=run.pk)
+    assert verdicts() == ["regressed"]
 
 
 def test_the_api_lists_and_decides(regression: Regression) -> None:
@@ -116,6 +155,7 @@ def test_the_api_lists_and_decides(regression: Regression) -> None:
     assert (done.status_code, done.json()["state"]) == (200, "accepted")
     again = api.post(path, {"event": "dismiss"}, content_type="application/json")
     assert again.status_code == 409
+    assert "by key hud_" in again.json()["detail"]
     assert api.post(path, {"event": "agreed"}, content_type="application/json").status_code == 422
 
 
@@ -132,9 +172,11 @@ def test_the_api_shows_one_with_its_history_and_refuses_what_does_not_fit(regres
     assert post(event="mute", until=past) == 422
     assert post(event="mute", until=f"{far}Z") == 422
     assert Regression.objects.get().muted_until is None
-    assert post(event="mute", until=soon) == 200
-    assert post(event="accept") == 200
-    assert post(event="mute", until=soon) == 409
+    for event in ({"event": "mute", "until": soon}, {"event": "accept"}, {"event": "dismiss"}):
+        assert post(**event) == 422, "without a reason"
+    assert post(event="mute", until=soon, note="later") == 200
+    assert post(event="accept", note="needed") == 200
+    assert post(event="mute", until=soon, note="later") == 409
     history = api.get(path).json()["history"]
     assert [one["event"] for one in history][-2:] == ["mute", "accept"]
     assert history[-1]["who"].startswith("key ")
@@ -149,7 +191,7 @@ def test_a_decision_in_the_detail_is_of_all_metrics_of_the_row(operator: Client)
         change=-0.2,
         last_good_run=first.last_good_run,
     )
-    operator.post(f"/regressions/{first.pk}/act", {"event": "accept"})
+    operator.post(f"/regressions/{first.pk}/act", {"event": "accept", "note": "needed"})
     assert set(Regression.objects.values_list("state", flat=True)) == {"accepted"}
 
 
@@ -164,12 +206,8 @@ def test_a_selection_or_a_whole_group_is_decided_at_once(operator: Client, clien
     answer = operator.post("/regressions/act", {"event": "acknowledge", "ids": [first, rest], "back": back})
     assert answer["Location"] == back
     assert set(Regression.objects.values_list("state", flat=True)) == {"acknowledged"}
-    operator.post(f"/regressions/{first}/act", {"event": "accept", "note": "needed", "ids": str(others[0])})
-    assert list(Regression.objects.order_by("pk").values_list("state", flat=True)) == [
-        "accepted",
-        "accepted",
-        "acknowledged",
-    ]
+    operator.post(f"/regressions/{first}/act", {"event": "accept", "note": "needed"})
+    assert Regression.objects.get(state="accepted").pk == first
     page = operator.post("/regressions/act", {"event": "mine", "ids": rest}, follow=True)
     assert page.status_code == 200
     answer = operator.post("/regressions/act", {"event": "dismiss", "ids": rest}, follow=True)
@@ -183,17 +221,19 @@ def test_a_selection_or_a_whole_group_is_decided_at_once(operator: Client, clien
     ):
         answer = operator.post("/regressions/act", {"event": "accept", "ids": "", **wrong})
         assert (answer.status_code, answer["Location"]) == (302, "/regressions/"), wrong
-    assert Regression.objects.filter(state="acknowledged").count() == 1
+    assert Regression.objects.filter(state="acknowledged").count() == 2
 
 
 def test_a_muting_ends_within_a_year(regression: Regression, operator: Client) -> None:
-    address = f"/regressions/{regression.pk}/act"
+    def mute(days: int) -> None:
+        until = f"{timezone.now() + timedelta(days=days):%Y-%m-%d}"
+        body = {"event": "mute", "until": until, "note": "later"}
+        operator.post(f"/regressions/{regression.pk}/act", body)
+
     for days in (-1, 400):
-        operator.post(
-            address, {"event": "mute", "until": f"{timezone.now() + timedelta(days=days):%Y-%m-%d}"}
-        )
+        mute(days)
         assert Regression.objects.get().muted_until is None
-    operator.post(address, {"event": "mute", "until": f"{timezone.now() + timedelta(days=30):%Y-%m-%d}"})
+    mute(30)
     until = Regression.objects.get().muted_until
     assert until
     assert until > timezone.now() + timedelta(days=29)

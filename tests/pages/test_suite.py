@@ -371,3 +371,16 @@ def test_it_links_the_wide_export(client: Client) -> None:
     (address,) = re.findall(r'href="(/api/v1/export[^"]*)"', page)
     assert client.get(html.unescape(address)).getvalue().startswith(b"suite,case,")
     assert "suite=a%20%26%20b" in address
+
+
+def test_the_list_says_which_cells_need_what_and_the_command_that_adds_it(client: Client) -> None:
+    line = {item["name"]: item for item in client.get("/suites.json").json()["items"]}["xla"]
+    parts = {part["package"]: part for part in line["packages"]}
+    assert parts["torch_xla"]["cells"] == "openxla, xla"
+    assert "runner env xla" in page_of(client, "/suites/")
+    pythons = {"own": {"modules": ["numpy", "torch_xla"]}, "broken": {"error": "no torch"}}
+    create_accelerator(create_host("h200-a", facts={"pythons": pythons}))
+    line = {item["name"]: item for item in client.get("/suites.json").json()["items"]}["xla"]
+    parts = {part["package"]: part["interpreters"] for part in line["packages"]}
+    assert (parts["torch_xla"], parts["timm"]) == (["h200-a (own)"], [])
+    assert "runner env xla" not in page_of(client, "/suites/")

@@ -63,6 +63,8 @@ def at(text: str) -> datetime:
         ({"time_zone": "../etc/passwd"}, "time_zone", "is no time zone"),
         ({"suite": "nonsense"}, "suite", "no suite is called 'nonsense'"),
         ({"cases": ["nonsense"]}, "suite", "has no case 'nonsense'"),
+        ({"suite": "", "preset": "nobodys"}, "suite", "no preset is called 'nobodys'"),
+        ({"suite": ""}, "suite", "no suite is called ''"),
         ({"repeats": 99}, "suite", "repeats are 1 to 20"),
         ({"labels": ["gpu"]}, "labels", "labels are an object"),
         ({"name": ""}, "name", "blank"),
@@ -222,6 +224,18 @@ def test_ceilings_are_read_on_every_accelerator(accelerator: Accelerator) -> Non
     call_command("bootstrap")
     schedule.refresh_from_db()
     assert not schedule.enabled, "an operator's decision stays"
+
+
+def test_a_schedule_measures_a_preset_but_for_what_it_names() -> None:
+    create_accelerator(arch="cpu-x86_64", suites=["micro", "gpt_fast"], labels={"accelerator": "cpu"})
+    create_schedule(preset="gpt_fast", suite="", cases=["gemv", "Llama-2-7b-chat-hf"], everywhere=True)
+    (trigger,) = schedules.fire_due(NIGHT)
+    assert trigger.reason == ""
+    (run,) = Run.objects.all()
+    assert {(task.spec["suite"], task.spec["case"], task.spec["dtype"]) for task in run.tasks.all()} == {
+        *(("micro", "gemv", dtype) for dtype in ("bfloat16", "int8")),
+        *(("gpt_fast", "Llama-2-7b-chat-hf", dtype) for dtype in ("bfloat16", "int8")),
+    }
 
 
 def test_tick_survives_a_failing_schedule(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_every_option_of_a_suite_is_complete(suite: str) -> None:
     assert len(SUITES[suite].offered) == len(SUITES[suite].options), "a name stands twice"
     for option in options:
         assert option.help, option
-        assert option.kind in {"bool", "int", "ints", "choice", "word"}, option
+        assert option.kind in {"bool", "int", "ints", "choice", "word", "flags"}, option
         assert option.default is None or not option.problem(option.default), option
         assert bool(option.choices) == (option.kind == "choice"), option
         assert (option.low < option.high) == (option.kind in {"int", "ints"}), option

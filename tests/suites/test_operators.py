@@ -33,9 +33,10 @@ from runner.suites import SUITES
 from runner.suites.operators import call_metrics, inputs, one, tensors
 from runner.suites.operators import run as operators
 from runner.suites.operators.inputs import OWN_INPUTS, BadInputs, Call, TensorForm, Word
+from runner.suites.operators.record import Recording
 from tests.suites.test_micro import needs_compiler
 from tests.support.observed import observe
-from tests.support.operator_shapes import Recording, shape_file, trace_model
+from tests.support.operator_shapes import shape_file, trace_model
 
 Measured = tuple[TaskOutcome, list[dict[str, Any]]]  # how the task ended, and its records
 ADD = "((T([8, 16], f16), T([8, 1], f16)), {})"

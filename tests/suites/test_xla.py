@@ -82,6 +82,40 @@ def test_what_runs_nowhere_is_refused(device: str, asked: str) -> None:
         tasks_of(f"--case dummy {asked}", device)
 
 
+def test_flags_of_xla_are_an_axis_of_its_own_cells_with_dumps_apart() -> None:
+    planned = tasks_of(
+        "--case dummy --mode inference --opt xla_flags=--xla_a=true+--xla_b=1 dump_dynamo_counters=true"
+    )
+    assert [(task.backend, task.knobs.get("xla_flags")) for task in planned] == [
+        *(("eager", None), ("inductor", None), ("openxla", "--xla_a=true"), ("xla", "--xla_a=true")),
+        *(("openxla", "--xla_b=1"), ("xla", "--xla_b=1")),
+    ]
+    long = " ".join(f"--xla_flag_{number}={'x' * 80}" for number in range(10))
+    flags = replace(planned[2], knobs={"xla_flags": long})
+    SUITE.check(flags)
+    places = {place for task in (*planned, flags) for place in XlaFiles(Path("x")).places(task)}
+    assert len(places) == 7
+    assert max(map(len, places)) < 100
+    for unsafe in ("--xla_dump_to=/etc", "--xla_gpu_dump_autotune_results_to=x", "--xla_a=/x", "--a=1", ""):
+        with pytest.raises(BadRequest):
+            SUITE.check(replace(flags, knobs={"xla_flags": unsafe}))
+
+
+def test_a_cells_flags_reach_xla_and_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_asked: True)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_host=1")
+    cell = replace(spec(), backend="openxla", knobs={"xla_flags": "--xla_a=true", "dump_hlo": True})
+    given = xla._variables(cell, tmp_path, dumps=True)["XLA_FLAGS"].split()
+    assert given == ["--xla_host=1", "--xla_a=true", f"--xla_dump_to={tmp_path / 'hlo'}"]
+    sample = next(line for line in shipped() if line["task"]["backend"] == "openxla")
+    for part in (sample["task"], *(record["benchmark"]["extra_info"] for record in sample["records"])):
+        part["knobs"] = {**part["knobs"], "xla_flags": "--xla_a=true"}
+    files = XlaFiles(tmp_path)
+    files.add(finished(sample))
+    line = json.loads((tmp_path / "results.jsonl").read_text())
+    assert line["experiment"]["xla_flags"] == "--xla_a=true"
+
+
 def test_a_stored_cell_is_asked_for_by_its_backend() -> None:
     stored = {"xla": "PJRT", "batch_size": 16, "origin": "dummy"}
     task = TaskSpec("xla", "dummy", "inference", "float32", "xla", "cpu", knobs=SUITE.asked_knobs(stored))

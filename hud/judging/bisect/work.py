@@ -57,8 +57,8 @@ def _plan(regression: Regression, attached: Sequence[Accelerator]) -> tuple[Acce
         raise Problem(409, f"torch is {good[0]} before it and after it")
     builds = _range(ends, builds_of(accelerator))
     if len(builds) < 2:
-        found = "no version" if not builds else "one version"
-        raise Problem(409, f"host {accelerator.host.name} has {found} of torch; attach it with --python")
+        count = "no version" if not builds else "one version"
+        raise Problem(409, f"host {accelerator.host.name} has {count} of torch; attach it with --python")
     return accelerator, builds
 
 
@@ -90,8 +90,8 @@ def advance() -> int:
     for pk in Bisect.objects.filter(state=BisectState.RUNNING).values_list("pk", flat=True):
         with transaction.atomic():
             related = ("regression__series__experiment", "regression__series__metric", "accelerator__host")
-            found = Bisect.objects.select_for_update(of=("self",), skip_locked=True)
-            bisect = found.select_related(*related).filter(pk=pk, state=BisectState.RUNNING).first()
+            locked = Bisect.objects.select_for_update(of=("self",), skip_locked=True)
+            bisect = locked.select_related(*related).filter(pk=pk, state=BisectState.RUNNING).first()
             step = bisect.steps.select_related("run").order_by("pk").last() if bisect else None
             if bisect is None or step is None or (step.run and step.run.state in ACTIVE):
                 continue
@@ -120,7 +120,7 @@ def cancel(*, bisect: Bisect, who: str) -> None:
 def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
     """Return the builds from the last good run's interpreter to that of the first run that moved, if both are
     there and in this order or have the same torch; else all."""
-    places = {build.interpreter: place for place, build in enumerate(builds)}
+    places = {build.interpreter: index for index, build in enumerate(builds)}
     good, bad = (places.get(end or "") for end in ends)
     if good is None or bad is None:
         return list(builds)
@@ -157,9 +157,9 @@ def answers(bisect: Bisect) -> list[StepAnswer]:
 def _take(bisect: Bisect, step: BisectStep) -> None:
     """Store the answer over all comparisons of a step's two versions, now that this one has ended."""
     same = bisect.steps.filter(base=step.base, head=step.head, pairs__isnull=False).exclude(pk=step.pk)
-    runs = [one.run_id for one in [*same.order_by("pk"), step] if one.run_id and _has_its_builds(bisect, one)]
-    found = list(Run.objects.select_related("request").filter(pk__in=runs).order_by("pk"))
-    comparison = compare(found, series=bisect.regression.series_id)
+    runs = [row.run_id for row in [*same.order_by("pk"), step] if row.run_id and _has_its_builds(bisect, row)]
+    compared = list(Run.objects.select_related("request").filter(pk__in=runs).order_by("pk"))
+    comparison = compare(compared, series=bisect.regression.series_id)
     answer = comparison.metrics[0] if comparison.metrics else None
     step.pairs, step.word, step.finished = [], "none", timezone.now()
     if answer:
@@ -197,7 +197,7 @@ def _size(change: float | None) -> float:
 
 def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
     """Return whether the interpreters of a step still had the torch that it compares."""
-    compared = [bisect.builds[place] for place in (step.base, step.head)]
+    compared = [bisect.builds[index] for index in (step.base, step.head)]
     own = [{(build["torch"], build["torch_git"])} for build in compared]
     other = [*map(set.difference, confirm.torches_of(bisect.regression, [step.run_id]), own)]
     if any(other):

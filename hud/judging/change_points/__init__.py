@@ -59,7 +59,7 @@ def change_points(
         return [nights[change] for change in _level_changes(scaled, smallest)]
     shifts = [int(known.places[change]) for change in _level_changes(known.adjusted, smallest)]
     mixed = [int(known.places[change]) for change in _mixture_changes(known, smallest)]
-    mixed = [place for place in mixed if all(abs(place - shift) > _APART for shift in shifts)]
+    mixed = [change for change in mixed if all(abs(change - shift) > _APART for shift in shifts)]
     return [nights[shift] for shift in sorted(shifts + mixed)]
 
 
@@ -88,19 +88,19 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
             values = values - gap[0] * slow
     deviation = _short_deviation(values, least)
     candidates = jumps(values, deviation)
-    found = _borne_out(values, candidates, deviation, least, smallest)
-    kept = _gap_of_jumps(values, candidates, deviation) if found else None
-    if kept is not None:
+    changes = _borne_out(values, candidates, deviation, least, smallest)
+    size = _gap_of_jumps(values, candidates, deviation) if changes else None
+    if size is not None:
         # modes that last for several nights look like steps; without them fewer remain
-        slow = slow_nights(values, kept, deviation)
-        other = values - kept * slow
+        slow = slow_nights(values, size, deviation)
+        other = values - size * slow
         own = _short_deviation(other, least)
         fewer = jumps(other, own)
         if np.count_nonzero(np.diff(slow)) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
             without = _borne_out(other, fewer, own, least, smallest)
-            if len(without) <= len(found):
-                found = without
-    return _without_chance_runs(raw, found)
+            if len(without) <= len(changes):
+                changes = without
+    return _without_chance_runs(raw, changes)
 
 
 def _borne_out(
@@ -110,20 +110,20 @@ def _borne_out(
     if not candidates:
         return []
     clipped = _clipped(values, candidates, deviation)
-    found = steps(clipped, candidates, least)
-    while found:
-        sizes = np.abs(np.diff([part.mean() for part in np.split(clipped, found)]))
+    real = steps(clipped, candidates, least)
+    while real:
+        sizes = np.abs(np.diff([part.mean() for part in np.split(clipped, real)]))
         weakest = int(np.argmin(sizes))
         if sizes[weakest] >= smallest:
             break
-        del found[weakest]
-    return found
+        del real[weakest]
+    return real
 
 
-def _without_chance_runs(values: Array, found: list[int]) -> list[int]:
+def _without_chance_runs(values: Array, starts: list[int]) -> list[int]:
     """Return the steps without brief levels that single nights on both sides reach as well: a run of one of
     several variants, not a level."""
-    edges = [0, *found, len(values)]
+    edges = [0, *starts, len(values)]
     dropped: set[int] = set()
     for low, high in pairwise(edges):
         if high - low >= BRIEF:
@@ -137,7 +137,7 @@ def _without_chance_runs(values: Array, found: list[int]) -> list[int]:
                 shares.append(float(beyond.mean()))
         if min(shares, default=0.0) > _REACHED:
             dropped |= {low, high}
-    return [place for place in found if place not in dropped]
+    return [start for start in starts if start not in dropped]
 
 
 def _short_deviation(values: Array, least: float) -> float:
@@ -240,10 +240,10 @@ class _Variants:
 def _by_variant(values: Array, groups: Sequence[str | None]) -> _Variants | None:
     """Return the values by variant, or None if too few have a known one."""
     counts = Counter(groups)
-    known = [(place, name) for place, name in enumerate(groups) if name is not None and counts[name] >= _SEEN]
+    known = [(index, name) for index, name in enumerate(groups) if name is not None and counts[name] >= _SEEN]
     if len(known) < max(_COVERED * len(values), _LEAST_SIDE):
         return None
-    places = np.array([place for place, _name in known])
+    places = np.array([index for index, _name in known])
     _names, labels = np.unique([name for _place, name in known], return_inverse=True)
     offsets = _offsets(values[places], labels)
     return _Variants(places, values[places] - offsets[labels], labels, offsets)
@@ -259,7 +259,6 @@ def _offsets(values: Array, labels: NDArray[np.int64]) -> Array:
 
 
 def _around(columns: Array) -> Array:
-    """Return the values around each one, by column."""
     padded = np.pad(columns, [(_WINDOW // 2, _WINDOW // 2), (0, 0)], mode="reflect")
     return np.lib.stride_tricks.sliding_window_view(padded, _WINDOW, axis=0)
 
@@ -271,9 +270,9 @@ def _mixture_changes(known: _Variants, smallest: float) -> list[int]:
     stretches = [(0, len(kinds))]
     while stretches:
         start, stop = stretches.pop()
-        if place := _split_of(kinds[start:stop]):
-            changes.append(start + place)
-            stretches += [(start, start + place), (start + place, stop)]
+        if split := _split_of(kinds[start:stop]):
+            changes.append(start + split)
+            stretches += [(start, start + split), (start + split, stop)]
     return sorted(changes)
 
 
@@ -294,10 +293,10 @@ def _split_of(kinds: NDArray[np.int64]) -> int:
     counts = np.cumsum(np.eye(kinds.max() + 1)[kinds], axis=0)
     before, total = counts[_LEAST_SIDE - 1 : -_LEAST_SIDE], counts[-1]
     gain = 2 * (_entropy(before) + _entropy(total - before) - _entropy(total[None]))
-    place = _LEAST_SIDE + int(gain.argmax())
+    split = _LEAST_SIDE + int(gain.argmax())
     freedom = max(int(np.count_nonzero(total)) - 1, 1)
     limit = freedom * (1 - 2 / (9 * freedom) + _NORMAL * np.sqrt(2 / (9 * freedom))) ** 3
-    return place if gain.max() > limit else 0
+    return split if gain.max() > limit else 0
 
 
 def _entropy(counts: Array) -> Array:

@@ -111,13 +111,13 @@ def _solve(costs: Array) -> tuple[Array, Array]:
 def steps(values: Array, candidates: Sequence[int], least: float) -> list[int]:
     """Return the real ones of the candidate steps. `least` is the standard deviation below which noise is
     none, such as a clock's resolution."""
-    found: list[int] = []
+    jumping: list[int] = []
     for start, stop, low, high in blocks(len(values)):
         inside = [candidate - start for candidate in candidates if start + 2 <= candidate < stop - 1]
         if inside:
             places = _select(values[start:stop], inside, least)
-            found += [start + index for index in places if low <= start + index < high]
-    return sorted(set(found))
+            jumping += [start + index for index in places if low <= start + index < high]
+    return sorted(set(jumping))
 
 
 @lru_cache(maxsize=16)
@@ -170,12 +170,12 @@ class _Table:
         noise and with white noise."""
         left = self.products[:, 0, 0]
         if taken:
-            columns = [place + 1 for place in taken]
+            columns = [index + 1 for index in taken]
             cross = self.products[:, 0, columns]
             own = self.products[:, columns][:, :, columns]
             left = left - np.einsum("gi,gi->g", cross, np.linalg.solve(own, cross[:, :, None])[:, :, 0])
-        found = self.fits(left)
-        return float(found.max()), float(found[0])
+        likelihoods = self.fits(left)
+        return float(likelihoods.max()), float(likelihoods[0])
 
 
 def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]:
@@ -208,11 +208,11 @@ def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]
                 best, most = [int(first[pair]), int(second[pair])], float(gain[pair])
         if most <= 0:
             break
-        for place in best:
-            table.take(place + 1)
+        for index in best:
+            table.take(index + 1)
         taken += best
     table.products = whole
-    return [int(places[place]) for place in _needed(table, sorted(taken), places)]
+    return [int(places[index]) for index in _needed(table, sorted(taken), places)]
 
 
 def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int]:
@@ -244,7 +244,7 @@ def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:
         brief = np.diff(edges) < BRIEF
         whole, white = table.scores(taken)
         price = _ONE + min(max(whole - white, _SHARE * (noise - plain)), _WANDERING)
-        losses = [whole - table.scores([other for other in taken if other != place])[0] for place in taken]
+        losses = [whole - table.scores([other for other in taken if other != index])[0] for index in taken]
         losses = [loss - _SHORT * (brief[i] or brief[i + 1]) for i, loss in enumerate(losses)]
         weakest = int(np.argmin(losses))
         if losses[weakest] >= price:

@@ -86,8 +86,8 @@ def read(run: Run) -> tuple[list[MetricComparison], list[KernelsOfSides]]:
     comparison = compare([run])
 
     def place(line: MetricComparison) -> tuple[Any, ...]:
-        one = line.experiment
-        return one.case, one.title, one.dtype, metric_place(one.suite, line.metric)
+        row = line.experiment
+        return row.case, row.title, row.dtype, metric_place(row.suite, line.metric)
 
     return sorted(comparison.metrics, key=place), list(comparison.kernels.values())
 

@@ -121,7 +121,7 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: B
             counts[name] / counts["expected"] for name in ("base_passed", "head_passed")
         ]
         order = np.argsort(cohort.order[members[0]]).tolist()
-        means = _means(cohort, sides, members, [one for at in order for one in (by_device[at], at)], kinds)
+        means = _means(cohort, sides, members, [row for at in order for row in (by_device[at], at)], kinds)
         if hud_rows:
             rows = [{at: row[at] for at in members.tolist() if at in row} for row in hud_rows]
             rates = [aggregates.hud_pass_rate(list(row.values())) for row in rows]
@@ -137,11 +137,11 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bool
     sides = cohort.sides[0], cohort.sides[side]
     both = (sides[0].deciding > 0) & (sides[1].deciding > 0)
     matched = both.sum(axis=0)
-    place = np.where(both, cohort.order, 0).sum(axis=0) / np.maximum(matched, 1)
+    rank = np.where(both, cohort.order, 0).sum(axis=0) / np.maximum(matched, 1)
     kinds, by_device = [_kind(metric) for metric in cohort.metrics], _by_device(cohort)
     order = [
         by_device[at] if matched[by_device[at]] == matched[at] else at
-        for at in np.lexsort((place, -matched)).tolist()
+        for at in np.lexsort((rank, -matched)).tolist()
     ]
     means = _means(cohort, sides, np.arange(cohort.ids.size), order, kinds)
     for column in order:
@@ -176,27 +176,27 @@ def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
         "new_passes": both & head_passes & ~base_passes,
         "undecided": sides[1].table.undecided[members].any(axis=1),
     }
-    return {name: int(np.count_nonzero(found)) for name, found in counted.items()}
+    return {name: int(np.count_nonzero(flags)) for name, flags in counted.items()}
 
 
 def _means(
     cohort: Cohort, sides: Sides, members: Ints, order: Iterable[int], kinds: Sequence[str]
 ) -> dict[str, Mean]:
     """Return for each kind the first metric of `order` that cases of both sides have."""
-    found: dict[str, Mean] = {}
+    by_kind: dict[str, Mean] = {}
     tables = [side.deciding[members] for side in sides]
     left, right = (table > 0 for table in tables)
     both = left & right
-    counts, lefts, rights = (one.sum(axis=0).tolist() for one in (both, left, right))
+    counts, lefts, rights = (part.sum(axis=0).tolist() for part in (both, left, right))
     for column in order:
         kind, matched = kinds[column], counts[column]
-        if kind and kind not in found and matched:
+        if kind and kind not in by_kind and matched:
             base, head = (table[both[:, column], column] for table in tables)
             before, after, low, high, p = aggregates.paired_means(base, head)
-            low, high = (None if one is None else one - 1 for one in (low, high))
+            low, high = (None if bound is None else bound - 1 for bound in (low, high))
             alone = lefts[column] - matched, rights[column] - matched
-            found[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
-    return {kind: found[kind] for kind in KINDS if kind in found}
+            by_kind[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
+    return {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
 
 
 def _kind(metric: Metric) -> str:
@@ -228,8 +228,8 @@ def _hud_rows(cohort: Cohort, side: Points) -> dict[int, aggregates.HudRow]:
         accuracies = dict(zip(there.tolist(), points, strict=True))
     rows = {}
     for row in np.flatnonzero(side.has).tolist():
-        found = accuracies.get(row)
-        word = (found.code or ("pass" if found.good else found.status)) if found else ""
+        accuracy = accuracies.get(row)
+        word = (accuracy.code or ("pass" if accuracy.good else accuracy.status)) if accuracy else ""
         speedup = float(np.nan_to_num(side.deciding[row, columns[_SPEEDUP]])) if _SPEEDUP in columns else 0.0
         rows[row] = aggregates.HudRow(word, speedup, backends[row])
     return rows
@@ -240,18 +240,18 @@ def _hud_means(
 ) -> dict[str, Mean]:
     """Return PyTorch HUD's means, over each side's own passing rows and so without an interval: geometric of
     speedups, else arithmetic."""
-    found = dict(means)
+    changed = dict(means)
     for kind in means.keys() - {"speed"}:
         column = cohort.metrics.index(means[kind].metric)
         ends = []
         for side, of_side in zip(sides, rows, strict=True):
             passing = side.deciding[
-                [row for row, one in of_side.items() if one.accuracy in aggregates.HUD_PASSES], column
+                [row for row, cell in of_side.items() if cell.accuracy in aggregates.HUD_PASSES], column
             ]
             ends.append(float(np.mean(passing[passing > 0])) if np.any(passing > 0) else None)
-        found[kind] = Mean(means[kind].metric, ends[0], ends[1], statistic="arithmetic mean")
+        changed[kind] = Mean(means[kind].metric, ends[0], ends[1], statistic="arithmetic mean")
     for metric in cohort.metrics:
         if metric.name == _SPEEDUP:
             base, head = (aggregates.hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
-            found["speed"] = Mean(metric, base, head)
-    return found
+            changed["speed"] = Mean(metric, base, head)
+    return changed

@@ -106,9 +106,9 @@ def judge(
     if quality := worst_quality((base.quality, head.quality)):
         change = head.value / base.value - 1 if base.value else None
         return JudgedCell(metric, base, head, "inconclusive", quality, change)
-    found = judge_points(base.values, head.values, rule, noise=noise, points=points)
-    word, reason = str(found.verdict), str(found.reason)
-    if found.verdict == "unchanged":
+    verdict = judge_points(base.values, head.values, rule, noise=noise, points=points)
+    word, reason = str(verdict.verdict), str(verdict.reason)
+    if verdict.verdict == "unchanged":
         reason = ""
     elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
@@ -116,7 +116,7 @@ def judge(
         before, after = ({variant for variant in point.variants if variant} for point in ends)
         if before and after and not before & after:  # known on both sides, and none is on both
             word, reason = "inconclusive", OTHER_DRAW
-    return JudgedCell(metric, base, head, word, reason, found.change, found.noise, found.factor)
+    return JudgedCell(metric, base, head, word, reason, verdict.change, verdict.noise, verdict.factor)
 
 
 def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_cards: Collection[str]) -> str:
@@ -172,7 +172,7 @@ class Pairs:
         columns = self.shown[rows]
         base, head = (cohort.sides[at].points(rows, columns) for at in (0, side))
         changes, noises, factors = (
-            [None if math.isnan(one) else one for one in table[rows, columns].tolist()]
+            [None if math.isnan(value) else value for value in table[rows, columns].tolist()]
             for table in (self.change, self.noise, self.factor)
         )
         cells: list[JudgedCell | None] = [None] * len(self.shown)
@@ -191,7 +191,7 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     (base, base_good, base_there), (head, head_good, head_there) = (
         (points.table, points.good, points.there) for points in sides
     )
-    kinds = np.array([one.kind for one in cohort.metrics], str)
+    kinds = np.array([metric.kind for metric in cohort.metrics], str)
     floors = np.array(
         [
             [(rule.relative_floor, rule.absolute_floor, rule.prior_noise) for rule in row]
@@ -231,7 +231,7 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
 def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:
     """Return whether each metric of each experiment is the given one, or if that is '' a headline metric
     among those that are present."""
-    names = [one.name for one in cohort.metrics]
+    names = [metric.name for metric in cohort.metrics]
     if metric:
         return np.broadcast_to([name == metric for name in names], present.shape)
     sets = {row.tobytes(): set(compress(names, row)) for row in present}

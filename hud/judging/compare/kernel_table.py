@@ -27,7 +27,7 @@ _WIDTH = 1000.0  # of the bars, in their own units
 _FILE = Path(__file__).with_name("kernel_sums.toml")
 _SUMS: list[dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))["sum"]
 _TONES = {"choice": "draw", "unchanged": "same"}
-_HEADINGS = {cause: heading for one in _SUMS for cause, heading in one["causes"].items()}
+_HEADINGS = {cause: heading for row in _SUMS for cause, heading in row["causes"].items()}
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class KernelTable:
     def of(cls, attribution: Attribution) -> KernelTable:
         table = cls.sums_of(attribution)
         base_us, head_us = attribution.base.busy_us or 0.0, attribution.head.busy_us or 0.0
-        changes_us = (one.change_us for one in attribution.changes)
+        changes_us = (change.change_us for change in attribution.changes)
         totals = [*accumulate(changes_us, initial=base_us), head_us]  # on the way from before to after
         margin = 0.06 * (max(totals) - min(totals)) or 0.01 * max(totals)
         low, length = min(totals) - margin, (max(totals) - min(totals) + 2 * margin) or 1.0
@@ -112,20 +112,20 @@ class KernelTable:
             return _WIDTH * (us - low) / length
 
         running = base_us
-        for (cause, _group), found in groupby(attribution.changes, key=lambda one: (one.cause, one.group)):
-            changes = list(found)
+        for (cause, _group), group in groupby(attribution.changes, key=lambda row: (row.cause, row.group)):
+            changes = list(group)
             rows: list[KernelBar] = []
-            whole_us = sum(one.change_us for one in changes)
+            whole_us = sum(change.change_us for change in changes)
             whole_share = attribution.share(whole_us)
             for together, of_row in _folded(changes, base_us, whole_share or 0.0):
-                change_us = sum(one.change_us for one in of_row)
+                change_us = sum(change.change_us for change in of_row)
                 start, end = sorted((running, running + change_us))
-                one = None if together else of_row[0]
+                single = None if together else of_row[0]
                 name = together or _plain_name(of_row[0].kernel.name)
                 tone = _TONES.get(cause) or ("slower" if change_us > 0 else "faster")
                 width = max(at(end) - at(start), 2.0)
-                folded, share = 0 if one else len(of_row), attribution.share(change_us)
-                rows.append(KernelBar(name, change_us, tone, at(start), width, folded, one, share))
+                folded, share = 0 if single else len(of_row), attribution.share(change_us)
+                rows.append(KernelBar(name, change_us, tone, at(start), width, folded, single, share))
                 running += change_us
             title, meaning = _HEADINGS[cause]
             if cause == "moved":
@@ -156,29 +156,29 @@ class KernelTable:
     @property
     def longest(self) -> list[KernelBar]:
         """Return the kernels that take longest, for a page of one point."""
-        found = sorted(self.attribution.changes, key=lambda one: -(one.head_us or 0.0))[:_LONGEST]
-        scale = _WIDTH / ((found[0].head_us if found else None) or 1.0)
+        longest = sorted(self.attribution.changes, key=lambda change: -(change.head_us or 0.0))[:_LONGEST]
+        scale = _WIDTH / ((longest[0].head_us if longest else None) or 1.0)
         return [
             KernelBar(
-                _plain_name(one.kernel.name), 0.0, "same", 0.0, scale * (one.head_us or 0.0), change=one
+                _plain_name(row.kernel.name), 0.0, "same", 0.0, scale * (row.head_us or 0.0), change=row
             )
-            for one in found
+            for row in longest
         ]
 
     @cached_property
     def sums(self) -> list[Sum]:
         """Return the four answers: code, fusion, draw, and what no compiler changed."""
-        found = self.attribution
+        whole = self.attribution
         sums = []
         for name, title, icon, note, causes in map(dict.values, _SUMS):
-            changes = [one for one in found.changes if one.cause in causes]
-            change_us = sum(one.change_us for one in changes)
+            changes = [change for change in whole.changes if change.cause in causes]
+            change_us = sum(change.change_us for change in changes)
             tone = "quiet"
-            if abs(change_us) >= _WORTH_SAYING * (found.base.busy_us or 0.0) and self.timed and changes:
+            if abs(change_us) >= _WORTH_SAYING * (whole.base.busy_us or 0.0) and self.timed and changes:
                 tone = "active" if "choice" in causes else "worse" if change_us > 0 else "better"
             shown = "▲" if (icon, tone) == ("▼", "better") else icon
-            quiet = found.share(sum(one.change_us for one in changes if one.cause == "unchanged")) or 0.0
-            kernels = len({one.slot for one in changes})
+            quiet = whole.share(sum(row.change_us for row in changes if row.cause == "unchanged")) or 0.0
+            kernels = len({change.slot for change in changes})
             much = quiet if abs(quiet) > _MUCH else None
             sums.append(Sum(name, title, shown, tone, change_us, kernels, note, much))
         return sums
@@ -186,14 +186,14 @@ class KernelTable:
     @cached_property
     def verdict(self) -> tuple[str, str]:
         """Return the leading cause in words, and its tone."""
-        found = self.attribution
+        attribution = self.attribution
         if not self.timed:
-            other = any(one.kernels for one in self.sums[:3])
+            other = any(bar.kernels for bar in self.sums[:3])
             return ("other code", "doubt") if other else ("same code", "quiet")
-        launches = max(abs(found.gaps_change_us or 0.0), abs(found.overhead_change_us or 0.0))
-        leading = max(self.sums, key=lambda one: abs(one.change_us))
-        if launches > max(abs(leading.change_us), 0.05 * (found.base.busy_us or 0.0)):
-            slower = (found.gaps_change_us or 0.0) + (found.overhead_change_us or 0.0) > 0
+        launches = max(abs(attribution.gaps_change_us or 0.0), abs(attribution.overhead_change_us or 0.0))
+        leading = max(self.sums, key=lambda bar: abs(bar.change_us))
+        if launches > max(abs(leading.change_us), 0.05 * (attribution.base.busy_us or 0.0)):
+            slower = (attribution.gaps_change_us or 0.0) + (attribution.overhead_change_us or 0.0) > 0
             return "launches, not kernels", "worse" if slower else "better"
         return ("no change", "quiet") if leading.tone == "quiet" else (leading.name, leading.tone)
 
@@ -227,17 +227,17 @@ def _folded(changes: Sequence[Change], busy_us: float, share: float) -> Iterable
     the group's part of the change."""
     if changes[0].cause == "unchanged":
         most = _MOST_QUIET if abs(share) > _MUCH else 0
-        yield from (("", [one]) for one in changes[:most])
+        yield from (("", [change]) for change in changes[:most])
         for name, is_library in (("library kernels", True), ("compiled kernels", False)):
-            found = [one for one in changes[most:] if (one.kernel.kind == "library") == is_library]
-            if found:
-                yield name, found
+            of_kind = [change for change in changes[most:] if (change.kernel.kind == "library") == is_library]
+            if of_kind:
+                yield name, of_kind
         return
-    alone = [one for one in changes if abs(one.change_us) >= _SMALL * busy_us][:_MOST_ROWS]
+    alone = [change for change in changes if abs(change.change_us) >= _SMALL * busy_us][:_MOST_ROWS]
     if len(changes) - len(alone) == 1 or not alone:
         alone = list(changes[:_MOST_ROWS])
-    yield from (("", [one]) for one in alone)
-    rest = [one for one in changes if one not in alone]
+    yield from (("", [change]) for change in alone)
+    rest = [change for change in changes if change not in alone]
     if rest:
         yield "smaller ones", rest
 
@@ -262,7 +262,7 @@ def _fusion(before: int, after: int) -> str:
 
 
 def _operators(changes: Sequence[Change]) -> str:
-    origins = (origin for one in changes for origin in one.kernel.origins)
+    origins = (origin for change in changes for origin in change.kernel.origins)
     names = list(dict.fromkeys(origin.removeprefix("aten.") for origin in origins))
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 

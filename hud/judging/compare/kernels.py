@@ -37,10 +37,10 @@ KERNELS = DataTable[Change](
     head_us:float|None change_us:float|None share:float|None beyond_noise:bool portion:float group:int|None
     slot:str base_choice:str|None head_choice:str|None base_config:str|None head_config:str|None
     base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None""",
-    origins=lambda one: list(one.kernel.origins),
-    change_us=lambda one: one.change_us if one.base_us is not None or one.head_us is not None else None,
+    origins=lambda change: list(change.kernel.origins),
+    change_us=lambda row: row.change_us if row.base_us is not None or row.head_us is not None else None,
     share=lambda _one: None,  # `to_rows` adds it, of the change of busy time
-    group=lambda one: one.group or None,
+    group=lambda change: change.group or None,
     **{
         f"{side}_{name}": lambda change, side=side, name=name: getattr(getattr(change, side), name, None)
         for side in ("base", "head")
@@ -192,7 +192,7 @@ class ComparedKernels:
 
     @property
     def changed_kernels(self) -> int:
-        return sum(has_other_code(one) for one in self.attribution.changes)
+        return sum(has_other_code(change) for change in self.attribution.changes)
 
     @property
     def counts_differing(self) -> int:
@@ -201,21 +201,21 @@ class ComparedKernels:
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a line for each kernel."""
         share = self.attribution.share
-        return [{**KERNELS.row(one), "share": share(one.change_us)} for one in self.attribution.changes]
+        return [{**KERNELS.row(row), "share": share(row.change_us)} for row in self.attribution.changes]
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the kernels."""
-        found = self.attribution
+        attribution = self.attribution
         return {
             "stream": self.stream.name,
             "base": POINT.row(self.base),
             "head": POINT.row(self.head),
-            "totals": {"base": TIMES.row(found.base), "head": TIMES.row(found.head)},
+            "totals": {"base": TIMES.row(attribution.base), "head": TIMES.row(attribution.head)},
             "causes": {
-                cause: {"change_us": change, "share": found.share(change)}
-                for cause, change in found.by_cause.items()
+                cause: {"change_us": change, "share": attribution.share(change)}
+                for cause, change in attribution.by_cause.items()
             },
-            **TOTALS.row(found),
+            **TOTALS.row(attribution),
             "environment": self.environment,
             "graph": {"counts": _COUNT.rows(self.counts), "notes": _NOTE.rows(self.notes)},
             "compile": {
@@ -264,11 +264,11 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     page.counts = sorted(counts, key=lambda count: count.base == count.head)
     if with_code:
         page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
-        numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
+        numbers = {(offer.run, offer.experiment): offer.numbers for offer in reversed(page.offered)}
         for point in points:
             point.numbers = numbers.get((point.run.pk, point.experiment.pk), [])
         page.codes = _codes(attribution.changes, slot)
-        wanted = [one for one in page.codes if one.change.slot == slot] or page.codes
+        wanted = [code for code in page.codes if code.change.slot == slot] or page.codes
         page.code = wanted[0] if wanted else None
     return page
 
@@ -315,22 +315,22 @@ def _add_values(points: Sequence[KernelPoint]) -> dict[str, str]:
                 numbers = values[number : number + 1]
             elif values is not None and metric == CALL_TIME:
                 numbers = values
-            if known := [one for one in numbers if one is not None]:
+            if known := [number for number in numbers if number is not None]:
                 point.values[metric] = fmean(known)
     return {row[4]: row[5] for row in rows}
 
 
-def _codes(found: Sequence[Change], slot: str) -> list[Code]:
+def _codes(changes: Sequence[Change], slot: str) -> list[Code]:
     """Return the kernels with stored code: new code first, then moved work and choices, the largest first.
     A kernel without a change is among them if its slot is asked for."""
-    changed = [one for one in found if has_other_code(one) or one.slot == slot]
-    binaries = {kernel.binary for one in changed for kernel in (one.base, one.head) if kernel}
+    changed = [change for change in changes if has_other_code(change) or change.slot == slot]
+    binaries = {kernel.binary for change in changed for kernel in (change.base, change.head) if kernel}
     texts = code_of(binaries)
 
     def text_of(kernel: Kernel | None) -> str:
         return texts.get(kernel.binary, "") if kernel else ""
 
-    codes = [Code(one, text_of(one.base), text_of(one.head)) for one in changed]
+    codes = [Code(change, text_of(change.base), text_of(change.head)) for change in changed]
     return [code for code in codes if code.base or code.head]
 
 

@@ -175,8 +175,8 @@ class Points:
         series, run, environment, value, status, count = (
             self.table[name][rows, columns].tolist() for name in (*ids, "value", "status", "count")
         )
-        values = [None if math.isnan(one) else one for one in value]
-        statuses, ab_sides = [STATUS_NAMES[one] for one in status], [self.side.ab_side] * len(run)
+        values = [None if math.isnan(number) else number for number in value]
+        statuses, ab_sides = [STATUS_NAMES[code] for code in status], [self.side.ab_side] * len(run)
         return list(map(ComparedPoint, series, run, environment, values, statuses, count, ab_sides))
 
 
@@ -219,7 +219,7 @@ class Cohort:
             sum(len(group[5]) for group in chosen),
             min((min(group[6]) for group in chosen), default=0),
         )
-        metrics = sorted(stored, key=lambda one: one.name) or [Metric()]  # a table has a column
+        metrics = sorted(stored, key=lambda metric: metric.name) or [Metric()]  # a table has a column
         ids, order = np.zeros(count, np.int64), np.zeros((count, len(metrics)), np.int64)
         members = []
         for *identity, pks, places in chosen:
@@ -230,8 +230,8 @@ class Cohort:
         thresholds = Thresholds.read()
         rules = [[default_rule(metric) for metric in metrics]]
         if {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
-            found = Experiment.objects.in_bulk(ids.tolist())
-            rules = [[thresholds.of(found[pk], metric) for metric in metrics] for pk in ids.tolist()]
+            experiments = Experiment.objects.in_bulk(ids.tolist())
+            rules = [[thresholds.of(experiments[pk], metric) for metric in metrics] for pk in ids.tolist()]
         tables = [points.tabled(ids, metrics) for points in sides]
         return cls(ids, members, sorted({group[0] for group in groups}), metrics, order, tables, rules)
 
@@ -313,9 +313,9 @@ class Places:
         measured, which = np.unique(keys, return_inverse=True)
         places = [self.of(key >> 32, key & (2**32 - 1)) for key in measured.tolist()]
         of_base, of_head = np.array([numbers.setdefault(spot, len(numbers)) for spot in places], int)[which]
-        found = np.zeros(len(base.there), bool)
-        found[both[0][of_base != of_head]] = True
-        return found
+        differs = np.zeros(len(base.there), bool)
+        differs[both[0][of_base != of_head]] = True
+        return differs
 
 
 @dataclass(frozen=True)
@@ -351,13 +351,13 @@ class Fact:
 
 def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
     """Return every fact of the points of each side, those of the runs first."""
-    found: dict[str, list[set[str]]] = {}
+    by_name: dict[str, list[set[str]]] = {}
     for at, points in enumerate(sides):
         runs = [places.runs[pk] for pk in np.unique(points.table.run).tolist()]
         facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
         facts += [flat(places.environments[pk].facts) for pk in np.unique(points.table.environment).tolist()]
         for name, value in (item for fact in facts for item in fact.items()):
             if name != "date" and value not in (None, "", 0, {}):
-                found.setdefault(name, [set() for _side in sides])[at].add(str(value))
-    names = [*(name for name in _FIRST if name in found), *sorted(found.keys() - _FIRST)]
-    return [Fact(name, tuple(tuple(sorted(values)) for values in found[name])) for name in names]
+                by_name.setdefault(name, [set() for _side in sides])[at].add(str(value))
+    names = [*(name for name in _FIRST if name in by_name), *sorted(by_name.keys() - _FIRST)]
+    return [Fact(name, tuple(tuple(sorted(values)) for values in by_name[name])) for name in names]

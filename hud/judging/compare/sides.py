@@ -166,7 +166,7 @@ def _why_not_one(side: sides.Side, runs: QuerySet[Run]) -> str:
     if not runs.exists():
         return "there is no run with this number" if side.kind == "run" else "the stream has no such run"
     known = Experiment.objects.filter(compilations__run__in=runs).distinct().order_by("pk")[:20]
-    names = ", ".join(f"{one.pk} ({one.title} {one.backend})" for one in known)
+    names = ", ".join(f"{experiment.pk} ({experiment.title} {experiment.backend})" for experiment in known)
     if not names:
         return "no kernels are known of it; only compilations that named them can be compared"
     if side.experiment is None:

@@ -66,7 +66,7 @@ def ends(judged: JudgedCell) -> tuple[str, str]:
 def markdown(page: ComparePage, rows: Sections) -> str:
     """Return the comparison as Markdown, with the rows that the page shows."""
     base, blocks = page.base, []
-    for place, candidate in enumerate(page.candidates):
+    for index, candidate in enumerate(page.candidates):
         side, words = candidate.side, ", ".join(word for word, _tone in parts(candidate))
         counted = "{matched} matched, {only_base} only baseline, {only_head} only candidate"
         lines = [
@@ -75,7 +75,7 @@ def markdown(page: ComparePage, rows: Sections) -> str:
             f"Commits {base.newest.commit[:12] or 'unknown'} → {side.newest.commit[:12] or 'unknown'}",
         ]
         lines += [_total(mean) for mean in candidate.totals.means.values()]
-        lines += ["", *_means(candidate.groups), "", *_rows(rows, place)]
+        lines += ["", *_means(candidate.groups), "", *_rows(rows, index)]
         blocks.append("\n".join(lines))
     different = [fact for fact in page.different if any(fact.values)]
     if different:
@@ -130,11 +130,11 @@ def _means(groups: Iterable[CohortGroup]) -> Iterable[str]:
             yield f"{start} {_safe(mean.metric.title)} | {before} | {after} | {change} |"
 
 
-def _rows(rows: Sections, place: int) -> Iterable[str]:
+def _rows(rows: Sections, index: int) -> Iterable[str]:
     yield "| experiment | metric | base | head | change | × noise | verdict |"
     yield "|---|---|--:|--:|--:|--:|---|"
     for row in rows.compared:
-        if cell := row.cells[place]:
+        if cell := row.cells[index]:
             before, after = ends(cell)
             why = f" ({cell.why})" if cell.why else ""
             factor = f"{cell.factor:.1f}" if cell.factor is not None else ""

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
-from hud.judging.regressions.events import decide_by_pairs, record
+from hud.judging.regressions.events import decide_by_pairs, leave_undecided, record
 from hud.judging.regressions.groups import by_key
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs.matching import ResourceRequest
@@ -223,7 +223,9 @@ def _apply_pairs(regression: Regression, run: Run) -> None:
                 continue
             code = "faster" if answer.better else "no change"
             note = f"code: {code}; cannot tell of the choices: {reason}"
-            record(regression, event="cannot tell", note=note, run_id=run.pk)
+            leave_undecided(regression=regression, note=note, run_id=run.pk)
+        elif answer.word == "inconclusive":
+            leave_undecided(regression=regression, note="", run_id=run.pk)
 
 
 def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:

@@ -1,7 +1,6 @@
 """The events of a regression, by the judge, by comparisons in pairs and by people: each changes its state by
 the table, is written down, and is put into the outbox for those who are to be told, in one transaction."""
 
-from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -11,11 +10,13 @@ from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
 from hud.accounts import audit
+from hud.judging.regressions.groups import of_cause
 from hud.models import Notice, Regression, RegressionEvent, Run, Series
 from hud.problems import Problem
 from hud.states.regressions import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
 
 State = Regression.State
+_WHOLE = (Event.ACCEPT, Event.DISMISS)  # of all regressions of a cause, or of none
 LONGEST_MUTE = timedelta(days=366)
 _NEWS = timedelta(days=2)  # an event about older points is one of a backfill
 
@@ -77,8 +78,11 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
         regression = _locked(regression)
         state = State(regression.state)
         if event not in BY_PEOPLE or next_state(state, event) is None:
-            words = ", ".join(possible(state)) or "nothing"
-            raise Problem(409, f"a regression that is {state} can be: {words}; not {event}")
+            last = regression.events.exclude(who="").filter(after=state).last()
+            by = f" by {last.who} on {last.at:%-d %b at %H:%M} UTC" if last and state in SETTLED else ""
+            fitting = " or ".join(possible(state)) or "nothing"
+            case = regression.series.experiment.title
+            raise Problem(409, f"{case} is {state}{by}: {fitting} is possible, not {event}")
         if note:
             regression.note = note
         apply(regression, event, who=who, note=note)
@@ -87,18 +91,31 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
     return regression
 
 
-def decide_each(
-    regressions: Iterable[Regression], decision: Callable[[Regression], object]
-) -> tuple[int, list[Problem]]:
-    """Apply a decision to each regression that it fits; return how many, and why it fits no others."""
-    done, refused = 0, list[Problem]()
-    for regression in regressions:
-        try:
-            decision(regression)
-            done += 1
-        except Problem as error:  # noqa: PERF203 — the others are decided on
-            refused.append(error)
-    return done, refused
+def decide(
+    regression: Regression, event: str, *, who: str, note: str = "", until: datetime | None = None
+) -> set[int]:
+    """Apply a person's decision, an event or `mute`, to all regressions of a cause that wait as this one
+    does; return their ids. Raise Problem 409 where the state does not permit it, 422 for one that takes them
+    from the list without a reason."""
+    note = " ".join(note.split())
+    with transaction.atomic():
+        cause = of_cause(regression)
+        list(Series.objects.select_for_update().filter(regressions__in=cause.values("pk")).order_by("pk"))
+        members = list(cause.select_related("series__experiment").order_by("pk"))
+        refused = list[Problem]()
+        for member in members:
+            try:
+                if event == "mute":
+                    mute(regression=member, who=who, until=until, note=note)
+                else:
+                    act(regression=member, event=Event(event), who=who, note=note)
+            except Problem as error:  # noqa: PERF203 — the others are decided on
+                refused.append(error)
+        if len(refused) == len(members) or (refused and event in _WHOLE):
+            raise refused[0]
+        if not note and (event in _WHOLE or until):
+            raise Problem(422, f"{event} needs a reason", at="/note")
+    return {member.pk for member in members}
 
 
 def mute(*, regression: Regression, who: str, until: datetime | None, note: str = "") -> Regression:
@@ -136,8 +153,18 @@ def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cau
         if next_state(State(regression.state), event):
             if confirmed and cause == "choice":
                 regression.kind = Regression.Kind.CHOICE
+            regression.undecided = False
             apply(regression, event, note=cause, run_id=run_id)
             _judge_settled(regression)
+
+
+def leave_undecided(*, regression: Regression, note: str, run_id: int) -> None:
+    """Write down that a comparison in pairs could not tell. The state stays."""
+    with transaction.atomic():
+        regression = _locked(regression)
+        regression.undecided = True
+        regression.save(update_fields=["undecided"])
+        record(regression, event="cannot tell", note=note, run_id=run_id)
 
 
 def _locked(regression: Regression) -> Regression:

@@ -114,6 +114,7 @@ def _follow(judged: Judged, move: Move, known: Regression | None, reason: str) -
         set_state(regression, Event.MOVED_AGAIN)
         regression.opened = timezone.now()
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
+        regression.undecided = False
     regression.since, regression.points, regression.steps = move.time, move.points, move.steps
     regression.first_run_id, regression.last_good_run_id = move.run_id, move.last_good_run
     regression.latest_run_id = judged.run_id

@@ -3,8 +3,8 @@
 Metrics of one experiment are one row. What moved on a host whose canaries moved is one group, and the last.
 Where no canaries were measured, experiments that moved in the same run by about the same factor are one group
 if they are most of what that run measured: the host is the likely cause. Experiments of one
-suite and backend that moved between the same two runs are one group too: the backend is the likely cause. So
-are the backends on which one case began to fail in the same run.
+suite and backend that moved between the same two commits (without any, runs) are one group too, whatever the
+arch: the backend is the likely cause. So are those of one case that moved, or failed, from the same one on.
 """
 
 import math
@@ -22,11 +22,11 @@ from django.utils import timezone
 from hud.models import Cause, Regression, Run, SeriesState, Stream
 from hud.points import nights
 from hud.points.nights import Night
-from hud.states.regressions import TOLD, Canaries, RegressionKind
+from hud.states.regressions import TOLD, Canaries, RegressionKind, RegressionState
 
 T = TypeVar("T")
 _FEWEST = 3  # experiments in a group
-_FEWEST_BACKENDS = 2  # on which one case fails
+_FEWEST_OF_CASE = 2
 _MOST_OF_RUN = 0.5  # share of the experiments of a run that points at its host
 _ALIKE = 0.02  # log changes this close to their median are alike, or within a quarter of it
 _LONGEST_TITLE = 200
@@ -76,10 +76,12 @@ def _cause_of(why: _Why, lines: list[Regression]) -> CauseLines:
     elif why == "backend":
         cases = len({line.series.experiment_id for line in lines})
         where = f"{experiment.suite} on {experiment.backend}"
-        words = f"{cases} cases of {where} moved between the same two runs"
+        words = f"{cases} experiments of {where} moved together"
     elif why == "case":
         backends = dict.fromkeys(line.series.experiment.backend for line in lines)
-        words = f"{experiment.title} fails on {', '.join(backends)}"
+        archs = dict.fromkeys(line.series.experiment.arch or "unknown arch" for line in lines)
+        where = ", ".join(archs if len(backends) == 1 < len(archs) else backends)
+        words = f"{experiment.title} {'fails' if _is_failure(first) else 'moved'} on {where}"
     return CauseLines(why, lines, words)
 
 
@@ -120,7 +122,7 @@ def group(
     take("host", _same_run(leading, measured), _FEWEST)
     moved = [one for one in leading if one.first_run_id is not None]
     take("backend", by_key(moved, _step), _FEWEST)
-    take("case", by_key(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
+    take("case", by_key(moved, _case), _FEWEST_OF_CASE)
     found += [CauseLines("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
     found.sort(key=lambda cause: (-max(map(score, cause.lines)), [line.pk for line in cause.lines]))
     return found + [_cause_of("host", rows) for rows in by_host.values()]
@@ -140,14 +142,18 @@ def _same_run(
 
 
 def _step(regression: Regression) -> Hashable:
-    experiment = regression.series.experiment
-    family = experiment.suite, experiment.backend, experiment.arch
-    return family, regression.first_run_id, regression.last_good_run_id, _is_failure(regression)
+    experiment, ends = regression.series.experiment, (regression.last_good_run, regression.first_run)
+    place = [_commit_or_run(run) for run in ends]
+    return experiment.suite, experiment.backend, *place, _is_failure(regression)
 
 
 def _case(regression: Regression) -> Hashable:
-    experiment = regression.series.experiment
-    return experiment.suite, experiment.title, experiment.arch, regression.first_run_id
+    experiment, start = regression.series.experiment, _commit_or_run(regression.first_run)
+    return experiment.suite, experiment.title, start, _is_failure(regression)
+
+
+def _commit_or_run(run: Run | None) -> Hashable:
+    return run and (run.commit or run.pk)
 
 
 def by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
@@ -180,11 +186,13 @@ def experiments_of_runs(regressions: Iterable[Regression]) -> dict[int, int]:
 
 
 def of_cause(one: Regression) -> QuerySet[Regression]:
-    """Return the regressions of this one's cause that somebody may decide on, and itself."""
+    """Return the regressions of this one's cause that wait for somebody, of a suspect those that wait for a
+    second result, and itself."""
     same = Q(cause_row=one.cause_row_id)
     if one.cause_row_id is None:
         same &= Q(series__experiment=one.series.experiment_id, series__stream=one.series.stream_id)
-    return Regression.objects.filter(Q(pk=one.pk) | same & Q(state__in=TOLD))
+    states = [one.state] if one.state == RegressionState.SUSPECT else TOLD
+    return Regression.objects.filter(Q(pk=one.pk) | same & Q(state__in=states))
 
 
 def make_causes() -> int:
@@ -206,7 +214,7 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
     with transaction.atomic():
         Stream.objects.select_for_update(no_key=True).get(pk=stream.pk)
         began = Run.objects.filter(pk__in=night.runs).earliest("order_time").order_time
-        related = ("series__experiment", "series__metric", "first_run", "latest_run")
+        related = ("series__experiment", "series__metric", "first_run", "last_good_run", "latest_run")
         members = Regression.objects.select_related(*related).filter(
             Q(cause_row=None) | Q(cause_row__night__range=(began, night.time)),
             series__stream=stream,

@@ -18,7 +18,7 @@ from hud.tables.table import DataTable, experiment_of
 MOST_ROWS = 500
 NOBODY = "nobody"
 COLUMNS = DataTable(f"""
-    id:int=pk state:str stream:str=series.stream.name {experiment_of("series.experiment")}
+    id:int=pk state:str verdict:str stream:str=series.stream.name {experiment_of("series.experiment")}
     metric:str=series.metric.name unit:str=series.metric.unit direction:str=series.metric.direction before
     after:float|None change factor points kind cause canaries since opened:datetime cause_id=cause_row_id
     first_run:int|None=first_run_id last_good_run:int|None=last_good_run_id

@@ -45,7 +45,7 @@ class Preview:
     def add(self, flags: Sequence[Flag], today: int) -> None:
         self.count += len(flags)
         self.today += today
-        self.flags = sorted([*self.flags, *flags], key=lambda one: one.at, reverse=True)[:SHOWN]
+        self.flags = sorted([*self.flags, *flags], key=lambda flag: flag.at, reverse=True)[:SHOWN]
 
 
 def newest_series(rule: Rule) -> tuple[Preview, list[Series]]:
@@ -65,34 +65,34 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
         return shown
     stored = list(Threshold.objects.all())
     today = Thresholds(stored)
-    kept = [row for row in stored if replaces is None or row.pk != replaces.pk]
-    then = Thresholds([*kept, rule]) if isinstance(rule, Threshold) else today
+    others = [row for row in stored if replaces is None or row.pk != replaces.pk]
+    then = Thresholds([*others, rule]) if isinstance(rule, Threshold) else today
     if isinstance(rule, Metric):
         rule.told = True
-    by_id = {one.pk: one for one in series}
-    present = metrics_by_class({one.experiment_id for one in series})
+    by_id = {row.pk: row for row in series}
+    present = metrics_by_class({row.experiment_id for row in series})
     since = shown.until - timedelta(days=NIGHTS)
     ended = settled(by_id.keys())
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
-        one, ends = by_id[series_id], ended.get((series_id, class_key), [])
-        metric = rule if isinstance(rule, Metric) else one.metric
-        beside, flags = present.get((one.experiment_id, class_key), ()), []
-        for thresholds, of in ((today, one.metric), (then, metric)):
-            own = thresholds.of(one.experiment, of)
+        row, ends = by_id[series_id], ended.get((series_id, class_key), [])
+        metric = rule if isinstance(rule, Metric) else row.metric
+        beside, flags = present.get((row.experiment_id, class_key), ()), []
+        for thresholds, of in ((today, row.metric), (then, metric)):
+            own = thresholds.of(row.experiment, of)
             opens = opens_regressions(own, of, beside)
-            flags.append(_flags(Judged(one, class_key, own), points, ends, since) if opens else [])
+            flags.append(_flags(Judged(row, class_key, own), points, ends, since) if opens else [])
         shown.add(flags[1], len(flags[0]))
     return shown
 
 
 def _flags(
-    one: Judged, points: Sequence[SeriesPoint], ends: Sequence[datetime], since: datetime
+    state: Judged, points: Sequence[SeriesPoint], ends: Sequence[datetime], since: datetime
 ) -> list[Flag]:
     """Return the moves for the worse that began after `since` and would have opened a regression."""
     flags: list[Flag] = []
-    for judged in take_points(one, points, ends, is_first=True):
-        move = one.level.move
+    for judged in take_points(state, points, ends, is_first=True):
+        move = state.level.move
         opens = move and move.worse and not move.back and move.is_sure and move.time >= since
         if move and opens and (not flags or flags[-1].at != move.time):
-            flags.append(Flag(one.series, move.run_id, move.time, judged["change"], move.latest))
+            flags.append(Flag(state.series, move.run_id, move.time, judged["change"], move.latest))
     return flags

@@ -42,9 +42,9 @@ class Thresholds:
         for row in self.rows:
             if any(getattr(row, name) not in ("", value) for name, value in own.items()):
                 continue
-            said: dict[str, Any] = {"absolute_floor": row.minimum, "judged": row.judged}
-            said |= dict.fromkeys(("relative_floor", "small_step"), row.relative)
-            rule = replace(rule, **{name: value for name, value in said.items() if value is not None})
+            limits: dict[str, Any] = {"absolute_floor": row.minimum, "judged": row.judged}
+            limits |= dict.fromkeys(("relative_floor", "small_step"), row.relative)
+            rule = replace(rule, **{name: value for name, value in limits.items() if value is not None})
         return rule
 
 
@@ -60,13 +60,13 @@ def opens_regressions(rule: Rule, metric: Metric, present: Container[str]) -> bo
 
 def metrics_by_class(experiments: Collection[int]) -> dict[tuple[int, str | None], set[str]]:
     """Return the metrics of experiments by experiment and class; None has those that wait to be judged."""
-    found: dict[tuple[int, str | None], set[str]] = {}
+    names: dict[tuple[int, str | None], set[str]] = {}
     series = Series.objects.filter(experiment__in=experiments)
     stored = series.filter(Q(states__isnull=False) | Q(touched_at__isnull=False))
     rows = stored.values_list("experiment_id", "states__class_key", "metric__name")
     for experiment_id, class_key, name in rows:
-        found.setdefault((experiment_id, class_key), set()).add(name)
-    return found
+        names.setdefault((experiment_id, class_key), set()).add(name)
+    return names
 
 
 def default_rule(metric: Metric) -> Rule:

@@ -41,10 +41,10 @@ def metric_of(name: str) -> Metric:
     return Metric.objects.get_or_create(name=info.pop("name"), defaults=info)[0]
 
 
-def rule_of(kind: type[Rule], said: Mapping[str, Any], pk: int | None = None) -> Rule:
+def rule_of(kind: type[Rule], fields: Mapping[str, Any], pk: int | None = None) -> Rule:
     """Return the rule that the fields of a form or of the API say, unstored. Raise Problem for another
     metric than the one with this key."""
-    columns = dict(said)
+    columns = dict(fields)
     if kind is Threshold:
         return Threshold(pk=pk, **columns)
     metric = metric_of(columns.pop("metric"))
@@ -82,14 +82,14 @@ def replace(kind: type[_Rule], wanted: Sequence[_Rule], *, who: str) -> None:
         _lock()
         stored: dict[tuple[Any, ...], _Rule] = {identity(rule): rule for rule in rules_of(kind)}
         seen = set()
-        for place, rule in enumerate(wanted):
+        for index, rule in enumerate(wanted):
             if identity(rule) in seen:
                 words = "an earlier rule of this list is for exactly the same"
-                raise Problem(422, words, at=f"/{place}/metric")
+                raise Problem(422, words, at=f"/{index}/metric")
             try:
                 check(rule)
             except Problem as error:
-                raise Problem(422, error.detail, at=f"/{place}{error.at}") from error
+                raise Problem(422, error.detail, at=f"/{index}{error.at}") from error
             seen.add(identity(rule))
             earlier = stored.get(identity(rule))
             rule.pk = earlier.pk if earlier else rule.pk
@@ -102,10 +102,10 @@ def replace(kind: type[_Rule], wanted: Sequence[_Rule], *, who: str) -> None:
 
 def rules_of(kind: type[_Rule]) -> list[_Rule]:
     """Return the stored rules of a kind, the oldest first."""
-    found: QuerySet[_Rule] = kind._default_manager.order_by("pk")
+    rows: QuerySet[_Rule] = kind._default_manager.order_by("pk")
     if kind is Metric:
-        found = found.filter(Q(told=True))
-    return list(found.select_related("metric") if kind is Target else found)  # type: ignore[misc]  # its field
+        rows = rows.filter(Q(told=True))
+    return list(rows.select_related("metric") if kind is Target else rows)  # type: ignore[misc]  # its field
 
 
 def identity(rule: Rule) -> tuple[Any, ...]:
@@ -183,8 +183,8 @@ def touched(rule: Rule) -> Q:
     name = rule.metric.name if isinstance(rule, Target) else rule.metric
     wanted = Q(metric__name=name) if name else Q()
     for field in ("suite", "case", "backend", "arch", *(["dtype"] if isinstance(rule, Target) else [])):
-        if said := getattr(rule, field):
-            wanted &= Q(**{f"experiment__{field}": said})
+        if value := getattr(rule, field):
+            wanted &= Q(**{f"experiment__{field}": value})
     if isinstance(rule, Target) and rule.size:
         wanted &= Q(experiment__knobs__D=rule.size) | (
             Q(experiment__knobs__D=int(rule.size)) if rule.size.isdecimal() else Q()

@@ -261,7 +261,7 @@ def _judged(
     marks[shown_values == _FAILED] = "failed"
     marks[shown_values == _NOT_RUN] = "not-run"
     row_of = {pk: row for row, pk in enumerate(experiments)}
-    place_of = {run: place for place, night in enumerate(nights) for run in night.runs}
+    place_of = {run: index for index, night in enumerate(nights) for run in night.runs}
     rows = np.array([row_of[pk] for pk in ids.tolist()], int)
     places = np.array([place_of.get(run, -1) for run in runs.tolist()], int)  # -1: of no night, as a rerun
     is_shown = (places >= 0) & (shown_values[rows, places] == values)  # not another point of the night
@@ -273,7 +273,6 @@ def _judged(
 
 
 def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
-    """Return a row for each case."""
     query = f"?{in_stream}&amp;metric={escape(chosen.cell.metric)}"
     rows = "".join([_row(case, query, chosen.reach) for case in chosen.cases])
     return SafeString(rows or f'<tr><td colspan="8" class="dim">None of {chosen.counts["all"]}.</td></tr>')
@@ -307,9 +306,9 @@ def _row(case: Case, query: str, reach: float) -> str:
 def _grid_html(case: Case) -> SafeString:
     """Return the last nights as a row of cells, drawn here so that it needs no script."""
     cells = "".join(
-        f'<rect x="{1 + 10 * place}" y="1.5" width="8" height="15" rx="1.5" class="{mark}"/>'
-        + (f'<path class="x" d="M{3 + 10 * place} 7l4 4m0-4l-4 4"/>' if mark == "failed" else "")
-        for place, mark in enumerate(case.marks)
+        f'<rect x="{1 + 10 * index}" y="1.5" width="8" height="15" rx="1.5" class="{mark}"/>'
+        + (f'<path class="x" d="M{3 + 10 * index} 7l4 4m0-4l-4 4"/>' if mark == "failed" else "")
+        for index, mark in enumerate(case.marks)
     )
     shown = ((case.marks.count(mark), words) for mark, words in MARKS.items() if mark in case.marks)
     counted = ", ".join(f"{count} {words}" for count, words in shown)
@@ -322,4 +321,4 @@ def _grid_html(case: Case) -> SafeString:
 
 def dates(nights: Sequence[Night]) -> list[tuple[int, str]]:
     """Return the dates above the cells with their x: every seventh night from the newest."""
-    return [(10 * place + 5, day(nights[place].time)) for place in range(len(nights) - 2, 0, -7)]
+    return [(10 * index + 5, day(nights[index].time)) for index in range(len(nights) - 2, 0, -7)]

@@ -83,19 +83,19 @@ def read(
 
     A/B runs are left out: they are no points of the series.
     """
-    ratio = next((one for one in series if one.metric.name == SAME_CHOICE), None)
+    ratio = next((row for row in series if row.metric.name == SAME_CHOICE), None)
     marks = _marks(experiment_id, stream, shown, ratio)
     compilations = Compilations(marks)
     counted = sum(not mark.rerun for mark in marks)
     if not counted:
         return compilations
     compilations.counted = min(counted, _OF_CHOICES)
-    for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot):
+    for _slot, group in groupby(_choices(experiment_id, stream), key=lambda choice: choice.slot):
         first, *more = group
         if not more:
             compilations.steady += 1
             continue
-        choices = sorted([first, *more], key=lambda one: -one.n)
+        choices = sorted([first, *more], key=lambda choice: -choice.n)
         compilations.chosen.append(ChosenKernel(first.name, choices, _lost_us(choices, compilations.counted)))
     compilations.chosen.sort(key=lambda kernel: -kernel.lost_us)
     if compare:
@@ -170,7 +170,7 @@ def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
     choices = []
     for (slot, choice), group in groupby(tuples, key=lambda row: row[:2]):
         names, configs, places, times_us = list(zip(*group, strict=True))[2:]
-        n = len({place for of_kernel in places for place in of_kernel})
+        n = len({index for of_kernel in places for index in of_kernel})
         middle = median([time_us for of_kernel in times_us for time_us in of_kernel])
         choices.append(CountedChoice(slot, choice, min(names), min(configs), n, middle))
     return choices

@@ -65,7 +65,7 @@ class Canvas:
     def __post_init__(self) -> None:
         count = len(self.slots)
         self.step = WIDTH / max(count, 1)
-        self.xs = [self.step * (place + 0.5) for place in range(count)]
+        self.xs = [self.step * (index + 0.5) for index in range(count)]
         if self.choice.axis == "date" and count > 1:
             times = [slot.time.timestamp() for slot in self.slots]
             length = (times[-1] - times[0]) or 1.0
@@ -80,8 +80,8 @@ class Canvas:
         """Return the place of a point; one of another experiment stands at the run before it."""
         if key in self.by_key:
             return self.by_key[key]
-        place = slot_of_time(self.slots, key[0])
-        return self.xs[place] if place >= 0 else None
+        index = slot_of_time(self.slots, key[0])
+        return self.xs[index] if index >= 0 else None
 
 
 def chart(row: Chart, canvas: Canvas, *, tall: bool) -> SafeString:
@@ -113,13 +113,13 @@ def chart(row: Chart, canvas: Canvas, *, tall: bool) -> SafeString:
     else:
         lines += _dots(row, canvas, scale)
     marks += _missing(row, canvas, scale)
-    said = f"{row.metric.title}, {len(row.spots)} points"
+    label = f"{row.metric.title}, {len(row.spots)} points"
     if row.point.value is not None:
-        said += f", newest {quantity(row.point.value, row.metric)}"
+        label += f", newest {quantity(row.point.value, row.metric)}"
     if row.point.level is not None:
-        said += f", accepted level {quantity(row.point.level, row.metric)}"
+        label += f", accepted level {quantity(row.point.level, row.metric)}"
     texts = [*_tick_texts(scale), *_edge(row, canvas, scale, shaped=shaped)]
-    return _svg(scale.height, said, lines, [*_guide_texts(row, scale), *marks, *texts])
+    return _svg(scale.height, label, lines, [*_guide_texts(row, scale), *marks, *texts])
 
 
 def strip(row: Chart, canvas: Canvas) -> SafeString:
@@ -136,8 +136,8 @@ def strip(row: Chart, canvas: Canvas) -> SafeString:
     now = ""
     if row.point.value is not None:
         now = f'<text class="tick start" x="100%" dx="6" y="11">{row.point.value:g}</text>'
-    said = f"{row.metric.title}: {len(row.spots)} runs, {len(cells['bad'])} worse"
-    return _svg(STRIP, said, drawn, [now])
+    label = f"{row.metric.title}: {len(row.spots)} runs, {len(cells['bad'])} worse"
+    return _svg(STRIP, label, drawn, [now])
 
 
 def hosts(canvas: Canvas) -> SafeString:
@@ -161,8 +161,8 @@ def axis(canvas: Canvas) -> SafeString:
     every = -(-len(canvas.slots) // _MOST_TICKS) or 1
     texts: list[str] = []
     last = -WIDTH
-    for place in range(0, len(canvas.slots), every):
-        slot, x = canvas.slots[place], canvas.xs[place]
+    for index in range(0, len(canvas.slots), every):
+        slot, x = canvas.slots[index], canvas.xs[index]
         if x - last < WIDTH / (_MOST_TICKS + 2):
             continue
         last, odd = x, " odd" if len(texts) % 2 else ""
@@ -201,12 +201,12 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule) -> SafeStr
     scale = Scale(*padded(min(*drawn, middle), max(*drawn, middle)), LOW)
     step, y = WIDTH / len(drawn), scale.y(middle)
     dots = "".join(
-        f"M{step * (place + 0.5):.1f} {scale.y(value):.1f}{_DOT}" for place, value in enumerate(drawn)
+        f"M{step * (index + 0.5):.1f} {scale.y(value):.1f}{_DOT}" for index, value in enumerate(drawn)
     )
     lines = [_grid(scale), f'<path class="level" d="M0 {y:.1f}H1000"/><path class="dots" d="{dots}"/>']
     names = {"median": "median", "steady": "median without the first", "sum": "sum"}
-    said = f"{len(values)} samples, {min(values):.4g} to {max(values):.4g}, {names[rule]} {middle:.4g}"
-    return _svg(LOW, said, lines, _tick_texts(scale))
+    label = f"{len(values)} samples, {min(values):.4g} to {max(values):.4g}, {names[rule]} {middle:.4g}"
+    return _svg(LOW, label, lines, _tick_texts(scale))
 
 
 def small(values: Sequence[float], low: float, high: float) -> SafeString:
@@ -215,10 +215,10 @@ def small(values: Sequence[float], low: float, high: float) -> SafeString:
     marks = "".join(
         f'<circle cx="{4 + 92 * (value - low) / length:.1f}%" cy="7" r="2.2"/>' for value in values
     )
-    said = ", ".join(f"{value:.4g}" for value in values[:20])
+    label = ", ".join(f"{value:.4g}" for value in values[:20])
     return mark_safe(  # noqa: S308 — numbers  # nosec B308, B703
-        f'<svg class="marks" width="72" height="14" role="img" aria-label="{said}">'
-        f"<title>{said}</title>{marks}</svg>"
+        f'<svg class="marks" width="72" height="14" role="img" aria-label="{label}">'
+        f"<title>{label}</title>{marks}</svg>"
     )
 
 
@@ -260,19 +260,19 @@ def _dots(row: Chart, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterat
     hollow, of those that may not decide pale."""
     since = row.regression.since if row.regression else None
     kinds = ("", "moved", "branch", "rerun", "beside", "expected", "pale")
-    told: dict[str, list[str]] = {kind: [] for kind in kinds}
+    paths: dict[str, list[str]] = {kind: [] for kind in kinds}
     low, per_pixel = scale.low, (scale.high - scale.low) / (scale.height - 12)
     expected = canvas.expected if row.metric.name == "gpu_busy_ms" else {}
     for key, spot, number, x, value in _places(row, canvas):
         moved = "moved" if since and key[0] >= since else ""
         own = tone or ("pale" if spot.quality else canvas.hollow.get(key) or moved)
         y = scale.height - 6 - (scale.of(value) - low) / per_pixel  # as scale.y, which has ends
-        told[own].append(f"M{x:.1f} {y:.1f}{_DOT}")
+        paths[own].append(f"M{x:.1f} {y:.1f}{_DOT}")
         if known := expected.get((key[1], number)):
-            told["expected"].append(f"M{x:.1f} {scale.y(known) - 0.8:.1f}{_TICK_UP}")
-    for name, found in told.items():
-        if found:
-            drawn = "".join(found)
+            paths["expected"].append(f"M{x:.1f} {scale.y(known) - 0.8:.1f}{_TICK_UP}")
+    for name, dots in paths.items():
+        if dots:
+            drawn = "".join(dots)
             look = name if name == "expected" else f"dots {name}".strip()
             yield f'<path class="{look}" d="{drawn}"/>'
             if name in ("branch", "rerun", "beside"):
@@ -333,27 +333,27 @@ def _guide_texts(row: Chart, scale: Scale) -> Iterator[str]:
 def _edge(row: Chart, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator[str]:
     """Yield what stands at the right edge, one below the other: the newest value, the best one, and how often
     each choice came."""
-    found: list[tuple[float, str, str]] = []  # y, before the text, text
+    labels: list[tuple[float, str, str]] = []  # y, before the text, text
     if row.point.value is not None:
         tone = " change" if row.regression else ""
         now = f'<text class="now{tone}" x="6"'
-        found.append((scale.y(row.point.value), now, quantity(row.point.value, row.metric)))
+        labels.append((scale.y(row.point.value), now, quantity(row.point.value, row.metric)))
     best = dict(row.guides).get("best")
     if best is not None and number_text(best, row.metric) != number_text(row.point.value, row.metric):
-        found.append((scale.y(best), '<text class="best" x="6"', f"best {number_text(best, row.metric)}"))
-    total = sum(one.n for one in canvas.legend)
-    for one in canvas.legend if shaped else ():
-        if one.value is not None and scale.holds(one.value):
-            mark = f'<use x="12" y="-4" class="v{one.shape}" href="#m-{one.shape}"/><text x="20"'
-            found.append((scale.y(one.value), mark, f"{one.n} of {total}"))
-    found.sort(key=lambda item: item[0])
+        labels.append((scale.y(best), '<text class="best" x="6"', f"best {number_text(best, row.metric)}"))
+    total = sum(variant.n for variant in canvas.legend)
+    for variant in canvas.legend if shaped else ():
+        if variant.value is not None and scale.holds(variant.value):
+            mark = f'<use x="12" y="-4" class="v{variant.shape}" href="#m-{variant.shape}"/><text x="20"'
+            labels.append((scale.y(variant.value), mark, f"{variant.n} of {total}"))
+    labels.sort(key=lambda item: item[0])
     ys: list[float] = []
-    for place, (y, _mark, _text) in enumerate(found):
-        highest, lowest = 8 + _LINE * place, scale.height - 4 - _LINE * (len(found) - 1 - place)
+    for index, (y, _mark, _text) in enumerate(labels):
+        highest, lowest = 8 + _LINE * index, scale.height - 4 - _LINE * (len(labels) - 1 - index)
         ys.append(max(min(y, lowest), ys[-1] + _LINE if ys else highest))
     drawn = "".join(
         f'<g transform="translate(0 {y + 4:.1f})">{mark}>{escape(text)}</text></g>'
-        for y, (_wanted, mark, text) in zip(ys, found, strict=True)
+        for y, (_wanted, mark, text) in zip(ys, labels, strict=True)
     )
     if drawn:
         yield f'<svg class="edge" x="100%">{drawn}</svg>'
@@ -365,9 +365,9 @@ def _tick_texts(scale: Scale) -> list[str]:
     ]
 
 
-def _svg(height: int, said: str, lines: Iterable[str], marks: Iterable[str]) -> SafeString:
+def _svg(height: int, label: str, lines: Iterable[str], marks: Iterable[str]) -> SafeString:
     return mark_safe(  # noqa: S308 — numbers, and texts that are escaped above  # nosec B308, B703
-        f'<svg class="plot" height="{height}" role="img" aria-label="{escape(said)}">'
+        f'<svg class="plot" height="{height}" role="img" aria-label="{escape(label)}">'
         f'<svg viewBox="0 0 1000 {height}" preserveAspectRatio="none" width="100%" height="{height}">'
         f"{''.join(lines)}</svg>{''.join(marks)}</svg>"
     )

@@ -93,7 +93,7 @@ class Spot:
 
     def __post_init__(self) -> None:
         measured = enumerate(self.values or [self.value]) if self.value is not None else ()
-        self.compilations = [(place, value) for place, value in measured if value is not None]
+        self.compilations = [(index, value) for index, value in measured if value is not None]
 
     @property
     def key(self) -> Key:
@@ -144,12 +144,12 @@ class Multiples:
     @property
     def active(self) -> Regression | None:
         """Return the regression that the page speaks of: the largest against its noise."""
-        active = (one for one in self.regressions if one.state in ACTIVE)
-        return max(active, key=lambda one: abs(one.factor or 0.0), default=None)
+        active = (regression for regression in self.regressions if regression.state in ACTIVE)
+        return max(active, key=lambda regression: abs(regression.factor or 0.0), default=None)
 
     @property
     def active_count(self) -> int:
-        return sum(one.state in ACTIVE for one in self.regressions)
+        return sum(regression.state in ACTIVE for regression in self.regressions)
 
     @property
     def steps(self) -> list[Spot]:
@@ -163,11 +163,11 @@ class Multiples:
 def _choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Series]]:
     """Return the series that get a chart, the chosen one's first, then one for each meaning in the order of
     the suites' columns; and those with a strip of cells."""
-    names = {one.metric.name for one in own}
-    headline = [one for one in own if one.pk != chosen.pk and role_of(one.metric.name, names) == "headline"]
-    strips = [one for one in headline if one.metric.name in _STRIPS]
-    charts = [one for one in headline if one.metric.name not in _STRIPS and one.metric.kind != "status"]
-    shown = {one.metric.name for one in (chosen, *charts)}
+    names = {row.metric.name for row in own}
+    headline = [row for row in own if row.pk != chosen.pk and role_of(row.metric.name, names) == "headline"]
+    strips = [row for row in headline if row.metric.name in _STRIPS]
+    charts = [row for row in headline if row.metric.name not in _STRIPS and row.metric.kind != "status"]
+    shown = {chart.metric.name for chart in (chosen, *charts)}
     beside = [chart for chart in charts if _BESIDE.get(chart.metric.name) in shown]
     best: dict[str, Series] = {}
     for chart in sorted(charts, key=lambda chart: place_of(chart.metric.name)):
@@ -176,7 +176,7 @@ def _choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[S
     best.pop(key_of(chosen.metric.name), None)
     charts = [chosen, *best.values()][:MOST_ROWS]
     shown = {chart.metric.name for chart in charts}
-    return [*charts, *(one for one in beside if _BESIDE[one.metric.name] in shown)], strips
+    return [*charts, *(chart for chart in beside if _BESIDE[chart.metric.name] in shown)], strips
 
 
 def read(
@@ -191,9 +191,9 @@ def read(
 ) -> Multiples:
     """Return the charts of an experiment from the first point of the chosen series on, in 4 statements.
     `series` has those of each experiment, `latest` the newest point of each series."""
-    charts, strips = _choose([one for one in series[experiment.pk] if one.pk in latest], chosen)
+    charts, strips = _choose([row for row in series[experiment.pk] if row.pk in latest], chosen)
     names = {chart.metric.name for chart in charts}
-    over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
+    over = {row.pk: row for other in overlaid for row in series.get(other.pk, []) if row.metric.name in names}
     rows = {
         chart.pk: Chart(chart.metric, latest[chart.pk], target=targets.own(experiment, chart.metric))
         for chart in charts
@@ -206,8 +206,8 @@ def read(
     for pk, row in (*rows.items(), *cells.items()):
         row.spots = spots.get(pk, {})
     by_name = {row.metric.name: row for row in rows.values()}
-    for pk, one in over.items():
-        by_name[one.metric.name].overlays[one.experiment_id] = spots.get(pk, {})
+    for pk, overlay in over.items():
+        by_name[overlay.metric.name].overlays[overlay.experiment_id] = spots.get(pk, {})
     regressions = _regressions(series[experiment.pk])
     for regression in regressions:
         if regression.state in ACTIVE and regression.series_id in rows:
@@ -230,7 +230,7 @@ def read(
 
 def _regressions(own: Sequence[Series]) -> list[Regression]:
     """Return the regressions of these series, newest first: 1 statement, 2 more if there are any."""
-    by_pk = {one.pk: one for one in own}
+    by_pk = {row.pk: row for row in own}
     newest = "WHERE series_id = ANY(%(series)s::int[]) ORDER BY since DESC LIMIT 50"
     models = fetch_models(Regression, newest, {"series": int_array(by_pk)})
     attach(models, "series", by_pk)
@@ -353,9 +353,9 @@ def histories(
     environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
     attach(known, "run", runs)
     attach(known, "environment", environments)
-    found: dict[int, list[Point]] = {pk: [] for pk in series}
+    by_series: dict[int, list[Point]] = {pk: [] for pk in series}
     for point in known:
         point.show(*series[point.series_id], targets)
         if point is not newest:
-            found[point.series_id].append(point)
-    return found, newest if newest.run_id in runs else None
+            by_series[point.series_id].append(point)
+    return by_series, newest if newest.run_id in runs else None

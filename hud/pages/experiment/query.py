@@ -80,8 +80,6 @@ Backend = tuple[Experiment, list[Point | None]]  # the newest values of a case w
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of the table of points."""
-
     point: Point
     changed: list[str]  # facts of its environment that differ from those of the point before
     same_class: bool  # as the newest point: may be its baseline
@@ -134,8 +132,8 @@ class ExperimentPage:
     @property
     def environments(self) -> list[Environment]:
         """Return the environments of all points, the newest first."""
-        found = [point.environment for history in self.histories for point in reversed(history)]
-        return list({environment.pk: environment for environment in found}.values())
+        environments = [point.environment for history in self.histories for point in reversed(history)]
+        return list({environment.pk: environment for environment in environments}.values())
 
     @cached_property
     def target(self) -> str | None:
@@ -175,9 +173,9 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
     own = series[pk]
     compared = metric_names(COLUMNS)
-    beside = [one for other in backends for one in series[other.pk] if one.metric.name in compared]
-    elsewhere = [one for other in devices for one in series[other.pk]]
-    latest = points.latest((one.pk for one in (*own, *beside, *elsewhere)), choice.branch)
+    beside = [row for other in backends for row in series[other.pk] if row.metric.name in compared]
+    elsewhere = [row for other in devices for row in series[other.pk]]
+    latest = points.latest((row.pk for row in (*own, *beside, *elsewhere)), choice.branch)
     page.metrics = points.shown(own, {pk: experiment}, latest, targets)
     chosen = _choose(own, choice.metric, latest)
     overlaid = choice.overlay.split(",")
@@ -186,11 +184,11 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
         page.metric = chosen.metric
         wanted = {chosen.pk: (experiment, chosen.metric)}
         for other in devices:
-            one = _choose(series[other.pk], chosen.metric.name, latest)
-            if one:
-                page.devices.append(latest[one.pk].show(other, one.metric, targets))
+            row = _choose(series[other.pk], chosen.metric.name, latest)
+            if row:
+                page.devices.append(latest[row.pk].show(other, row.metric, targets))
                 if as_data:
-                    wanted[one.pk] = other, one.metric
+                    wanted[row.pk] = other, row.metric
         if not as_data:
             page.charts = multiples.read(
                 experiment,
@@ -227,17 +225,17 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
 
 def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picker]:
     """Return a picker for each part of the identity that says something."""
-    own, others = _parts(experiment), [_parts(one) for one in related]
+    own, others = _parts(experiment), [_parts(experiment) for experiment in related]
     differing = [sum(own.get(name) != parts.get(name) for name in own | parts) for parts in others]
     nearest = sorted(zip(differing, related, others, strict=True), key=itemgetter(0))
     shown = []
     for name in dict.fromkeys([*own, *(name for parts in others for name in parts)]):
         text = own.get(name, "default")
         options: dict[str, Option] = {}
-        for count, one, parts in nearest:
+        for count, near, parts in nearest:
             other = parts.get(name, "default")
             if other != text and (name != "arch" or is_named(other)):
-                options.setdefault(other, Option(other, one.pk, exact=count == 1))
+                options.setdefault(other, Option(other, near.pk, exact=count == 1))
         if text or options:
             ordered = sorted(options.values(), key=lambda one: (not one.exact, len(one.text), one.text))
             shown.append(Picker(name, text or "unknown", ordered[:_MOST_OPTIONS]))
@@ -246,18 +244,18 @@ def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picke
 
 def _same_but(experiment: Experiment, related: Sequence[Experiment], *names: str) -> list[Experiment]:
     """Return the experiments that differ in nothing but these parts of the identity, in their order."""
-    kept = [name for name in Experiment.IDENTITY if name not in names]
-    found = [one for one in related if all(getattr(one, name) == getattr(experiment, name) for name in kept)]
-    return sorted(found, key=lambda one: [getattr(one, name) for name in names])
+    same = [name for name in Experiment.IDENTITY if name not in names]
+    others = [one for one in related if all(getattr(one, name) == getattr(experiment, name) for name in same)]
+    return sorted(others, key=lambda other: [getattr(other, name) for name in names])
 
 
 def _parts(experiment: Experiment) -> dict[str, Any]:
     """Return each part of the identity as text; the arch stands for the device where it is known."""
-    found: dict[str, Any] = {name: str(value) for name, value in sorted(experiment.knobs.items())}
-    found |= {name: getattr(experiment, name) for name in _IN_PICKERS}
-    found["arch"] = found["arch"] or experiment.device
-    found["shapes"] = "dynamic" if experiment.dynamic else "static"
-    return found
+    parts: dict[str, Any] = {name: str(value) for name, value in sorted(experiment.knobs.items())}
+    parts |= {name: getattr(experiment, name) for name in _IN_PICKERS}
+    parts["arch"] = parts["arch"] or experiment.device
+    parts["shapes"] = "dynamic" if experiment.dynamic else "static"
+    return parts
 
 
 def _add_table(page: ExperimentPage) -> None:
@@ -292,7 +290,7 @@ def _add_actions(page: ExperimentPage) -> None:
     page.known_failure = next(iter(failures), None)
     experiment, present, now = page.experiment, present_accelerators(), timezone.now()
     page.places = places_for(experiment, present)
-    accelerators = [one for one in present if is_visible(one.host, now)]
+    accelerators = [accelerator for accelerator in present if is_visible(accelerator.host, now)]
     lacks = matching.reasons_of([experiment.suite], accelerators)
     page.not_offered = lacks.get(experiment.suite, "")
     try:
@@ -300,7 +298,7 @@ def _add_actions(page: ExperimentPage) -> None:
     except BadRequest as error:
         page.impossible = str(error)
         return
-    offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
+    offering = [row for row in accelerators if experiment.suite in row.catalog.get("suites", [])]
     page.cannot_run = matching.missing_packages([page.spec], offering) if offering else ""
     if page.places and not page.cannot_run:
         took_s = usual_by_place(page.spec)
@@ -315,21 +313,21 @@ def _series_by_experiment(experiments: Sequence[Experiment], stream: Stream) -> 
     ids = int_array(experiment.pk for experiment in experiments)
     wanted = "WHERE experiment_id = ANY(%(ids)s::int[]) AND stream_id = %(stream)s"
     models = fetch_models(Series, wanted, {"ids": ids, "stream": stream.pk})
-    attach(models, "metric", by_id(Metric, {one.metric_id for one in models}))
+    attach(models, "metric", by_id(Metric, {row.metric_id for row in models}))
     by_experiment: dict[int, list[Series]] = {experiment.pk: [] for experiment in experiments}
     suite = experiments[0].suite
-    for one in sorted(models, key=lambda one: points.metric_place(suite, one.metric)):
-        by_experiment[one.experiment_id].append(one)
+    for row in sorted(models, key=lambda row: points.metric_place(suite, row.metric)):
+        by_experiment[row.experiment_id].append(row)
     return by_experiment
 
 
 def _choose(series: Sequence[Series], name: str, measured: Container[int]) -> Series | None:
     """Return the series of the metric called `name`, else the first one that has measurements, by device time
     where there is such; a status only where there is nothing else."""
-    there = {one.metric.name: one for one in series if one.pk in measured}
+    there = {row.metric.name: row for row in series if row.pk in measured}
     if name in there or not there:
         return there.get(name)
-    first = next((name for name, one in there.items() if one.metric.kind != "status"), next(iter(there)))
+    first = next((name for name, row in there.items() if row.metric.kind != "status"), next(iter(there)))
     return there[device_time_of(first, there)]
 
 
@@ -344,14 +342,14 @@ def _backend_lines(
     names = metric_names(COLUMNS)
     values = [
         (
-            one,
+            backend,
             {
-                own.metric.name: latest[own.pk].show(one, own.metric, targets)
-                for own in series[one.pk]
+                own.metric.name: latest[own.pk].show(backend, own.metric, targets)
+                for own in series[backend.pk]
                 if own.pk in latest and own.metric.name in names
             },
         )
-        for one in (experiment, *backends)
+        for backend in (experiment, *backends)
     ]
     measured = {name for _one, by_name in values for name in by_name}
     columns = [column for column in COLUMNS if not measured.isdisjoint(column.metrics)]

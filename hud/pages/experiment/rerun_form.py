@@ -32,7 +32,7 @@ class _OptionsField(forms.CharField):
 
 
 class _KnobField(forms.CharField):
-    """A word that the suite looks up, or integers joined by + as on the command line."""
+    """A word that the suite looks up, flags, or integers joined by + as on the command line."""
 
     def __init__(self, knob: Option, **about: Any) -> None:
         super().__init__(max_length=200, **about)
@@ -58,7 +58,7 @@ def _knob_field(knob: Option) -> forms.Field:
         return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
     if knob.kind == "ints":
         about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
-    if knob.kind in ("ints", "word"):
+    if knob.kind in ("ints", "word", "flags"):
         return _KnobField(knob, **about)
     values = {_knob_text(value): value for value in knob.choices or (True, False)}
     return forms.TypedChoiceField(

@@ -66,13 +66,13 @@ class Scale:
 def scale_of(row: Chart, name: ScaleName, height: int) -> Scale:
     """Return the axis of a chart. A guide farther off than the values are apart does not stretch it."""
     spots = [*row.spots.values(), *(row.beside.spots.values() if row.beside else ())]
-    found = [value for spot in spots for _number, value in spot.compilations]
-    found += [
+    values = [value for spot in spots for _number, value in spot.compilations]
+    values += [
         spot.value for over in row.overlays.values() for spot in over.values() if spot.value is not None
     ]
     level = row.point.level if row.point.level is not None else row.point.value
-    of = _transform(name, level, found)
-    least, most = (min(found), max(found)) if found else (0.0, 1.0)
+    of = _transform(name, level, values)
+    least, most = (min(values), max(values)) if values else (0.0, 1.0)
     low, high = sorted((of(least), of(most)))
     if level is not None:
         air = _SPAN * abs(level) * (row.point.noise or 0.0)
@@ -86,7 +86,7 @@ def scale_of(row: Chart, name: ScaleName, height: int) -> Scale:
     if name == "absolute" and least >= 0:
         low = max(low, 0.0)
     name = name if of is not float else "absolute"
-    return Scale(low, high, height, of, name, row.metric, has_values=bool(found))
+    return Scale(low, high, height, of, name, row.metric, has_values=bool(values))
 
 
 def _transform(name: ScaleName, level: float | None, values: Sequence[float]) -> Callable[[float], float]:

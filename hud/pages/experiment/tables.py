@@ -20,15 +20,23 @@ from hud.runs.branches import other_branch
 from hud.tables.formatting import address, ago, moment, run_link
 from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
 from hud.tables.table import Column, DataTable
+from runner.formats.readers.xla import OF_OPERATION
 
 _BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
 _MOST_KERNELS = 10  # in the table of choices
+_OF_OPERATIONS = {
+    "self_cpu_time_s": "Self CPU",
+    "total_cpu_time_s": "CPU",
+    "self_cuda_time_s": "Self CUDA",
+    "total_cuda_time_s": "CUDA",
+    "num_of_calls": "Calls",
+}
+_Operation = tuple[str, dict[str, Point]]  # its points by the end of their metrics
 _CURRENT = ' aria-current="true"'
 _OTHER_CLASS = "device, driver or library versions differ from the newest point's; not part of its baseline"
 
 
 def _page_of(experiment: Experiment, metric: Metric | None) -> str:
-    """Return the address of an experiment in a metric."""
     return streams.link(address(experiment.pk, "experiment"), metric=metric and metric.name)
 
 
@@ -53,6 +61,36 @@ METRICS = DataTable[Point, ExperimentPage](
     Column("", "Target", targets_html),
     _NEWEST,
 )
+
+
+def operations(page: ExperimentPage) -> tuple[str, SafeString]:
+    """Return the kind and the table of the operations that a profile named one by one, the slowest first; ''
+    without any."""
+    lines: dict[str, dict[str, Point]] = {}
+    kind = ""
+    for point in page.metrics:
+        if match := OF_OPERATION.fullmatch(point.metric.name):
+            kind = match["map"]
+            lines.setdefault(match["operation"], {})[match["metric"]] = point
+
+    def cell(metric: str, line: _Operation) -> SafeString:
+        return cell_html(line[1].get(metric), with_unit=True)
+
+    def time_of(line: _Operation) -> float:
+        times = (line[1].get(f"self_{device}_time_s") for device in ("cuda", "cpu"))
+        return sum(point.value or 0.0 for point in times if point)
+
+    measured = {metric for line in lines.values() for metric in line}
+    table = DataTable[_Operation, ExperimentPage](
+        Column("", "Operator", lambda line: line[0], is_head=True),
+        *(
+            Column("", _OF_OPERATIONS[name], partial(cell, name), css="num")
+            for name in _OF_OPERATIONS
+            if name in measured
+        ),
+    )
+    slowest_first = sorted(lines.items(), key=time_of, reverse=True)
+    return kind, table.html(slowest_first, page, scroll="scroll tall")
 
 
 def _device(point: Point) -> SafeString:

@@ -35,10 +35,11 @@ from hud.runs.branches import other_branch
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
-from hud.states.regressions import RegressionState, possible
+from hud.states.regressions import RegressionState
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, options
 from hud.tables.table import IDENTITY
+from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.schema.tasks import Replication
@@ -236,7 +237,6 @@ def _render(
         "page": page,
         "experiment": page.experiment,
         "regression": regression,
-        "actions": possible(RegressionState(regression.state)) if regression else [],
         "choices": (min(choices), max(choices)) if len(choices) > 1 else None,
         "choice": page.choice,
         "canvas": canvas,
@@ -263,11 +263,12 @@ def _render(
             page.points, page, css="points", scroll="scroll tall", frame=tables.frame_of_point
         ),
         "metrics": tables.METRICS.html(
-            page.metrics,
+            [point for point in page.metrics if not OF_OPERATION.fullmatch(point.metric.name)],
             page,
             scroll="scroll tall",
             frame=tables.framed(lambda point: point.metric == page.metric),
         ),
+        "operations": tables.operations(page),
         "metric_options": options(
             ((point.metric.name, point.metric.title) for point in page.metrics),
             page.metric.name if page.metric else "",

@@ -98,7 +98,7 @@ class HostLine:
     def suites(self) -> list[str]:
         """Return the suites that some accelerator of it can run."""
         present = (line.accelerator for line in self.accelerators if line.accelerator.present)
-        return sorted({name for one in present for name in one.catalog.get("suites", [])})
+        return sorted({name for accelerator in present for name in accelerator.catalog.get("suites", [])})
 
 
 def read() -> list[HostLine]:
@@ -113,8 +113,8 @@ def read() -> list[HostLine]:
     for host in Host.objects.prefetch_related("accelerators").order_by(attached_first, "name"):
         state = state_of(host, now)
         accelerators = [
-            AcceleratorLine(one, state not in SILENT, running.get(one.pk), waiting.get(one.pk, 0))
-            for one in sorted(host.accelerators.all(), key=lambda one: one.name)
+            AcceleratorLine(row, state not in SILENT, running.get(row.pk), waiting.get(row.pk, 0))
+            for row in sorted(host.accelerators.all(), key=lambda accelerator: accelerator.name)
         ]
         lines.append(HostLine(host, state, accelerators))
     return lines
@@ -145,11 +145,11 @@ def _details(facts: Mapping[str, Any]) -> dict[str, Any]:
         ]
         ceilings = []
         for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
-            parts = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
+            parts = [(*key.rpartition("_"), ceiling["value"]) for key, ceiling in sorted(measured.items())]
             texts = (f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in parts)
             ceilings.append((accelerator, ", ".join(texts)))
-        limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
-        gpus = [limits.get(one["uuid"], {}) | one for one in facts.get("gpus", [])]
+        limits = {limit["uuid"]: limit for limit in facts.get("gpu_limits", [])}
+        gpus = [limits.get(gpu["uuid"], {}) | gpu for gpu in facts.get("gpus", [])]
         for gpu in gpus:
             gpu["limits"] = ", ".join(text.format(gpu[key]) for key, text in _LIMITS.items() if gpu.get(key))
         pythons = [

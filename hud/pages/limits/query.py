@@ -180,7 +180,7 @@ class LimitsPage:
 
     @property
     def ceilings(self) -> Ceilings:
-        return next((one for arch, _n, one in self.arches if arch == self.filters.arch), Ceilings())
+        return next((ceilings for arch, _n, ceilings in self.arches if arch == self.filters.arch), Ceilings())
 
     @property
     def time_us(self) -> float:
@@ -237,7 +237,7 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
         if is_named(arch) or arch in ("", filters.arch)
     ]
     own = [combination[1:5] for combination in combinations if combination[0] == filters.arch]
-    page.words = {name: sorted({one[place] for one in own}) for place, name in enumerate(CHOICES)}
+    page.words = {name: sorted({row[index] for row in own}) for index, name in enumerate(CHOICES)}
     if not own:
         return page
     peaks = {dtype: page.ceilings.peak_tflops(dtype) for dtype in page.words["dtype"]}

@@ -46,9 +46,8 @@ class ModelPage:
     chosen: SuiteColumn | None = None
 
     def cells(self, column: SuiteColumn) -> list[Cell]:
-        """Return the points of a column."""
         cells = ((combination, column.cell(combination.points)) for combination in self.combinations)
-        return [(one, point) for one, point in cells if point]
+        return [(combination, point) for combination, point in cells if point]
 
     @cached_property
     def shown(self) -> list[Cell]:
@@ -57,15 +56,15 @@ class ModelPage:
     @cached_property
     def places(self) -> list[tuple[str, str]]:
         """Return the columns of the grid, those of the arch with most combinations first."""
-        counts = Counter(one.place[0] for one, _point in self.shown)
-        return sorted({one.place for one, _point in self.shown}, key=lambda place: (-counts[place[0]], place))
+        counts = Counter(row.place[0] for row, _point in self.shown)
+        return sorted({row.place for row, _point in self.shown}, key=lambda place: (-counts[place[0]], place))
 
     def grid(self) -> list[tuple[str, str, int, list[tuple[tuple[str, str], Cell | None]]]]:
         """Return a row for each backend with its options: these, its colour, and a cell for each place."""
-        cells = {(one.setup, one.place): (one, point) for one, point in self.shown}
+        cells = {(row.setup, row.place): (row, point) for row, point in self.shown}
         return [
             (*setup, colour(setup[0]), [(place, cells.get((setup, place))) for place in self.places])
-            for setup in dict.fromkeys(one.setup for one, _point in self.shown)
+            for setup in dict.fromkeys(row.setup for row, _point in self.shown)
         ]
 
     def with_verdict(self, verdict: str) -> list[Cell]:
@@ -76,7 +75,7 @@ class ModelPage:
     def worst(self) -> list[tuple[SuiteColumn, Cell, list[float]]]:
         """Return of each column, of its most frequent metric, the worst point that may decide, and how far
         each is from it, up to 180."""
-        found = []
+        lines = []
         for column in self.columns:
             able = [
                 cell
@@ -90,8 +89,8 @@ class ModelPage:
             if len(set(values)) > 1:
                 worst, best = min(values), max(values)
                 distances = [round(180 * (value - worst) / (best - worst), 1) for value in values]
-                found.append((column, same[values.index(worst)], distances))
-        return found
+                lines.append((column, same[values.index(worst)], distances))
+        return lines
 
 
 def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> ModelPage:
@@ -106,9 +105,9 @@ def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> Mode
         {"experiments": int_array(known), "stream": stream.pk},
         metric=Metric,
     )
-    columns, _hidden = columns_of(experiments[0].suite, list({one.metric for one in series}))
-    series = [one for one in series if one.metric.name in metric_names(columns)]
-    newest = points.shown(series, known, points.latest([one.pk for one in series]), Targets.read())
+    columns, _hidden = columns_of(experiments[0].suite, list({row.metric for row in series}))
+    series = [row for row in series if row.metric.name in metric_names(columns)]
+    newest = points.shown(series, known, points.latest([row.pk for row in series]), Targets.read())
     expectations.add(stream.pk, newest)
     combinations = _combinations([known[pk] for pk in {point.experiment.pk for point in newest}])
     for point in newest:
@@ -117,30 +116,30 @@ def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> Mode
     page.columns = [column for column in columns if page.cells(column)]
     asked = [column for column in page.columns if metric in (column.key, *column.metrics)]
     page.chosen = next(iter([*asked, *page.columns]), None)
-    by_series = {point.series_id: one for one, point in page.shown}
+    by_series = {point.series_id: row for row, point in page.shown}
     params = {"series": int_array(by_series), "active": list(ACTIVE)}
     active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY since DESC"
     for regression in fetch_models(Regression, active, params):
         by_series[regression.series_id].regression = regression
     trends = points.recent(by_series, _TREND)
-    for (one, point), values in zip(page.shown, trends, strict=True):
-        one.trend, one.tone = values, TONES.get(point.verdict, "")
-        one.moved = min(one.regression.points if one.regression else 1, len(values)) if one.tone else 0
+    for (row, point), values in zip(page.shown, trends, strict=True):
+        row.trend, row.tone = values, TONES.get(point.verdict, "")
+        row.moved = min(row.regression.points if row.regression else 1, len(values)) if row.tone else 0
     return page
 
 
 def _combinations(experiments: Sequence[Experiment]) -> dict[int, Combination]:
     """Return them by experiment, in the order of rows."""
     names = sorted({name for experiment in experiments for name in experiment.knobs})
-    varying = [name for name in names if len({json_text(one.knobs.get(name)) for one in experiments}) > 1]
-    found = {}
-    for one in experiments:
-        options = [f"{name}={json_text(one.knobs[name])}" for name in varying if name in one.knobs]
-        row = one.backend or "backend unknown", ", ".join([*options, *["dynamic shapes"] * one.dynamic])
-        arch = one.arch or f"{one.device} arch unknown".strip()
-        found[one.pk] = Combination(row, (arch, ", ".join(filter(None, (one.mode, one.dtype)))))
+    varying = [name for name in names if len({json_text(each.knobs.get(name)) for each in experiments}) > 1]
+    combinations = {}
+    for row in experiments:
+        options = [f"{name}={json_text(row.knobs[name])}" for name in varying if name in row.knobs]
+        setup = row.backend or "backend unknown", ", ".join([*options, *["dynamic shapes"] * row.dynamic])
+        arch = row.arch or f"{row.device} arch unknown".strip()
+        combinations[row.pk] = Combination(setup, (arch, ", ".join(filter(None, (row.mode, row.dtype)))))
     rows = {
-        pk: (backend_place(one.setup[0]), len(one.setup[1]), one.setup[1], one.place)
-        for pk, one in found.items()
+        pk: (backend_place(row.setup[0]), len(row.setup[1]), row.setup[1], row.place)
+        for pk, row in combinations.items()
     }
-    return {pk: found[pk] for pk in sorted(found, key=rows.__getitem__)}
+    return {pk: combinations[pk] for pk in sorted(combinations, key=rows.__getitem__)}

@@ -66,7 +66,7 @@ def _as_data(page: ModelPage, stream: Stream, suite: str, case: str, data_format
     """Return the newest points of all columns, those of the chosen one with their trend; in JSON also where
     each column is worst."""
     points = [point for column in page.columns for _one, point in page.cells(column)]
-    trends = {point.series_id: one.trend for one, point in page.shown}
+    trends = {point.series_id: row.trend for row, point in page.shown}
     rows = zip(rows_in_stream(points, stream), points, strict=True)
     items = [{**row, "trend": trends.get(point.series_id)} for row, point in rows]
     worst = [

@@ -10,7 +10,6 @@ from hud.models import Point, Regression
 from hud.points.kernels import known_between
 from hud.runs.places import Builds, Rerun
 from hud.sql import fetch_tuples, int_array
-from hud.states.regressions import RegressionKind
 
 
 @dataclass
@@ -39,10 +38,7 @@ class LookRow:
             return "improved" if self.is_new else "missed"
         if self.cause.why == "host":
             return "host"
-        one = self.cause.first
-        if one.kind == RegressionKind.FAILURE or one.change is None:  # no value any more, or no right one
-            return "failed"
-        return "drift" if one.kind == RegressionKind.DRIFT else "regressed"
+        return self.cause.first.verdict
 
     @property
     def shortfall(self) -> float:
@@ -90,7 +86,11 @@ def complete(shown: Sequence[LookRow]) -> None:
     host has two versions of torch."""
     places = known_between([row.regression for row in shown if row.regression])
     builds = Builds()
-    moved = [row.regression for row in shown if row.regression and row.kind in {"regressed", "drift"}]
+    moved = [
+        row.regression
+        for row in shown
+        if row.regression and row.kind in {"regressed", "drift", "inconclusive"}
+    ]
     pairs = builds.of_regressions(moved)
     for row in shown:
         if one := row.regression:

@@ -41,7 +41,7 @@ def read(
     beside = [name for name in comparison.suites if name not in MODEL_SUITES]
     arch = comparison.filters.arch
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
-    late = {one.suite for one in overdue if one.arch == arch}
+    late = {schedule.suite for schedule in overdue if schedule.arch == arch}
     rows = _means(list(tiles), arch, comparison.stream.pk, until) if tiles else []
     metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:

@@ -153,7 +153,7 @@ class Overview:
 
     def to_rows(self) -> list[dict[str, Any]]:
         lists = (("regressed", self.regressed), ("misses target", self.missed))
-        return [{"list": name, **points.OF_EXPERIMENT.row(one)} for name, found in lists for one in found]
+        return [{"list": name, **points.OF_EXPERIMENT.row(point)} for name, found in lists for point in found]
 
 
 def read(
@@ -177,16 +177,16 @@ def read(
     shown_regressed = regressed if with_regressed else set()
     series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
     until = comparison.head.time if filters.head and comparison.head else None
-    newest = points.latest({one.pk for one in series} - regressed | shown_regressed, until=until)
+    newest = points.latest({row.pk for row in series} - regressed | shown_regressed, until=until)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
-    experiments = by_id(Experiment, [one.experiment_id for one in series])
+    experiments = by_id(Experiment, [row.experiment_id for row in series])
     shown = [
         point
         for point in points.shown(series, experiments, newest, targets)
         if point.experiment.arch == arch or not arch
     ]
     missed = sorted((point for point in shown if point.met == "missed"), key=look.shortfall, reverse=True)
-    in_order = {pk: place for place, (pk, _run) in enumerate(best)}
+    in_order = {pk: index for index, (pk, _run) in enumerate(best)}
     better = sorted(
         points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
     )
@@ -194,8 +194,8 @@ def read(
     overdue = _overdue(comparison)
     last_runs = runs.latest(stream, LAST_RUNS)
     failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
-    said = expectations.of_runs(stream.pk, failed) if failed else []
-    failures = [point for point in said if point.status_code in expectations.FAILING]
+    stated = expectations.of_runs(stream.pk, failed) if failed else []
+    failures = [point for point in stated if point.status_code in expectations.FAILING]
     page = Overview(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
@@ -222,10 +222,10 @@ def read(
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
         page.trend_suite = filters.trend if filters.trend in names else names[0]
-        kept = comparison.table.charts
-        if page.trend_suite not in kept:
-            kept[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
-        page.trends = kept[page.trend_suite]
+        charts = comparison.table.charts
+        if page.trend_suite not in charts:
+            charts[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
+        page.trends = charts[page.trend_suite]
     return page
 
 

@@ -8,7 +8,7 @@ from hud.pages import streams
 from hud.pages.regressions.query import RegressionsPage
 from hud.pages.tags import move_line
 from hud.tables.formatting import run_link, signed_percent
-from hud.tables.html import NOTHING, dim, element, join, link, span, text
+from hud.tables.html import dim, element, join, link, span, text
 from hud.tables.table import Column, DataTable
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
@@ -16,19 +16,19 @@ _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
 
 def change_html(one: Regression) -> SafeString:
     """Return the change of a regression, or that it failed."""
+    if one.verdict == "inconclusive":
+        return span(f"? inconclusive, {signed_percent(one.change)}", "change doubt")
     icon = "↗" if one.kind == "drift" else "▼"
     return span(
-        "✗ failed" if one.kind == "failure" else f"{icon} {signed_percent(one.change)}", "change worse"
+        "✗ failed" if one.verdict == "failed" else f"{icon} {signed_percent(one.change)}", "change worse"
     )
-
-
-def _box(ids: object, name: str) -> SafeString:
-    return SafeString(f'<input type="checkbox" name="ids" value="{ids}" aria-label="Select {text(name)}">')
 
 
 def _select(cause: CauseLines) -> SafeString:
     count = cause.experiments
-    return _box(cause.ids, f"all {count} experiments" if count > 1 else cause.first.series.experiment.title)
+    name = f"all {count} experiments" if count > 1 else cause.first.series.experiment.title
+    about = f'value="{cause.ids}" aria-label="Select {text(name)}"'
+    return SafeString(f'<input type="checkbox" name="ids" {about}>')
 
 
 def _link(regression: Regression, page: RegressionsPage, name: str, **about: str) -> SafeString:
@@ -73,9 +73,8 @@ def _members(cause: CauseLines, page: RegressionsPage, is_open: bool) -> str:
     items = []
     for one in cause.lines:
         title, metric = one.series.experiment.title, one.series.metric.title
-        box = _box(one.pk, f"{title}, {metric}") if page.may_decide else NOTHING
         name = _link(one, page, title, aria_current="true" if one is shown else "")
-        items.append(element("li", join(box, name, dim(metric), change_html(one), span(one.state, "state"))))
+        items.append(element("li", join(name, dim(metric), change_html(one), span(one.state, "state"))))
     return (
         f'<tr class="members"><td colspan="7"><details{" open" if is_open else ""}>'
         f"<summary>{len(items)} regressions</summary>"

@@ -1,6 +1,7 @@
 """The regressions: what waits for somebody, and the decisions of people."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -27,7 +28,7 @@ from hud.pages.regressions.table import STEPS, causes_html, change_html
 from hud.points.sides import BadSide
 from hud.problems import Problem
 from hud.states.bisect import BisectState, most_steps
-from hud.states.regressions import BY_PEOPLE, Event
+from hud.states.regressions import BY_PEOPLE
 
 _MUTE_DAYS = 14
 
@@ -101,35 +102,24 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
 
 
 def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:
-    """Apply a person's decision to a regression and all others of its cause, or to a selection. Show them
-    again, and say which of them the decision does not fit."""
-    back, chosen = reverse("regressions"), set[int]()
-    if pk is not None:
-        back = f"{back}?open={pk}"
-        object_or_404 = get_object_or_404(Regression.objects.select_related("series"), pk=pk)
-        chosen = set(of_cause(object_or_404).values_list("pk", flat=True))
-    given = request.POST.get("back", "")
-    if url_has_allowed_host_and_scheme(given, None) and given.startswith(f"{reverse('regressions')}?"):
-        back = given
+    """Apply a person's decision to the cause of a regression, or to those of a selection. Show them again,
+    and say which of them the decision does not fit."""
+    back = reverse("regressions") if pk is None else f"{reverse('regressions')}?open={pk}"
+    asked = request.POST.get("back", "")
+    if url_has_allowed_host_and_scheme(asked, None) and asked.startswith(f"{reverse('regressions')}?"):
+        back = asked
     form = RegressionAction(request.POST)
     if not form.is_valid():
         messages.error(request, " ".join(text for texts in form.errors.values() for text in map(str, texts)))
         return redirect(back)
-    said = form.cleaned_data
-    chosen |= {*said["ids"]}
-    found = list(Regression.objects.filter(pk__in=chosen).select_related("series__experiment").order_by("pk"))
-    if not found:
-        messages.warning(request, "Nothing is selected.")
-    until = timezone.now() + timedelta(days=said["days"] or _MUTE_DAYS)
-    if said["until"]:  # the end of that day
-        until = datetime.combine(said["until"], time(23, 59), UTC)
-    done, refused = events.decide_each(
-        found, lambda regression: _decide(request, regression, said["event"], said["note"], until)
-    )
-    if done and len(found) > 1:
-        messages.success(request, f"{said['event'].capitalize()}: {done} of {len(found)}.")
-    for text, count in Counter(map(str, refused)).items():
-        messages.error(request, f"{text[:1].upper()}{text[1:]}." + (f" ({count})" if len(found) > 1 else ""))
+    decision = form.cleaned_data
+    if pk is not None:
+        decision["ids"] = [get_object_or_404(Regression, pk=pk).pk]
+    until = timezone.now() + timedelta(days=decision["days"] or _MUTE_DAYS)
+    if decision["until"]:  # the end of that day
+        until = datetime.combine(decision["until"], time(23, 59), UTC)
+    chosen = Regression.objects.filter(pk__in=decision["ids"]).select_related("series").order_by("pk")
+    _decide_each(request, chosen, decision["event"], decision["note"], until)
     return redirect(back)
 
 
@@ -149,14 +139,35 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(f"{reverse('regressions')}?open={pk}")
 
 
-def _decide(request: HttpRequest, regression: Regression, event: str, note: str, until: datetime) -> None:
+def _decide_each(
+    request: HttpRequest, chosen: Iterable[Regression], event: str, note: str, until: datetime
+) -> None:
+    decided, causes, refused = set[int](), 0, Counter[str]()
+    for regression in chosen:
+        if regression.pk not in decided:
+            decided.add(regression.pk)
+            try:
+                decided |= _decide(request, regression, event, note, until)
+                causes += 1
+            except Problem as error:
+                refused[str(error)] += 1
+    if causes:
+        count = f"{causes} cause{'s' if causes > 1 else ''}, {len(decided)} series"
+        messages.success(request, f"{event.capitalize()}: {count}.")
+    elif not refused:
+        messages.warning(request, "Nothing is selected.")
+    for text, times in refused.items():
+        messages.error(request, f"{text[:1].upper()}{text[1:]}." + (f" ({times})" if times > 1 else ""))
+
+
+def _decide(request: HttpRequest, regression: Regression, event: str, note: str, until: datetime) -> set[int]:
     user = request.user
     assert isinstance(user, User)
     who = user.get_username()
-    if event in {"mute", "unmute"}:
-        end = until if event == "mute" else None
-        events.mute(regression=regression, who=who, until=end, note=note)
-    elif event in {"mine", "unassign"}:
-        events.assign(regression=regression, owner=user if event == "mine" else None, who=who)
-    else:
-        events.act(regression=regression, event=Event(event), who=who, note=note)
+    if event in {"mine", "unassign"}:
+        members = list(of_cause(regression).select_related("series__experiment"))
+        for member in members:
+            events.assign(regression=member, owner=user if event == "mine" else None, who=who)
+        return {member.pk for member in members}
+    end = until if event == "mute" else None
+    return events.decide(regression, "mute" if event == "unmute" else event, who=who, note=note, until=end)

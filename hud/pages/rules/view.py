@@ -47,7 +47,7 @@ def read() -> dict[str, Any]:
     unknown.sort(key=lambda metric: -metric.count)
     names = ("suite", "backend", "arch")
     experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
-    offers = {f"{name}s": sorted({row[place] for row in experiments}) for place, name in enumerate(names)}
+    offers = {f"{name}s": sorted({row[index] for row in experiments}) for index, name in enumerate(names)}
     offers["archs"] = [arch for arch in offers["archs"] if is_named(arch)]
     offers["metrics"] = [metric.name for metric in stored[:500]]
     offers["unknown"] = [metric.name for metric in unknown]
@@ -76,7 +76,7 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     shown, newest = newest_series(rule)
     if shown.until is None:
         return shown
-    series = {one.pk: one for one in newest}
+    series = {row.pk: row for row in newest}
     today = Targets.read()
     rows = [row for row in today.rows if row.pk != replaces]
     then = Targets([*rows, rule])
@@ -87,16 +87,16 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
 
     @cache
     def applied(series_id: int, *recorded: Any) -> tuple[AppliedTarget | None, ...]:
-        one = series[series_id]
-        return tuple(which.own(one.experiment, one.metric, *recorded) for which in (today, then))
+        row = series[series_id]
+        return tuple(which.own(row.experiment, row.metric, *recorded) for which in (today, then))
 
     for point in measured.order_by("order_time", "run_id").iterator():
-        one, direction = series[point.series_id], series[point.series_id].metric.direction
+        row, direction = series[point.series_id], series[point.series_id].metric.direction
         is_missed, would_be = (
             own is not None and own.met_by(point.value, direction) == "missed"
-            for own in applied(one.pk, point.target, point.target_arch)
+            for own in applied(row.pk, point.target, point.target_arch)
         )
-        flag = [Flag(one, point.run_id, point.order_time, None, point.value)] if would_be else []
+        flag = [Flag(row, point.run_id, point.order_time, None, point.value)] if would_be else []
         shown.add(flag, int(is_missed))
     return shown
 
@@ -127,8 +127,6 @@ class RuleForm(forms.Form):
 
 
 class MatchingForm(RuleForm):
-    """What a rule matches."""
-
     metric = _text("Metric", 200, offers="metrics")
     suite = _text("Suite", 60, offers="suites")
     case = _text("Case", 200)
@@ -207,18 +205,18 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 def _page(
     request: HttpRequest,
-    given: dict[str, RuleForm],
+    forms: dict[str, RuleForm],
     *,
     editing: Rule | None = None,
-    found: Preview | None = None,
+    shown: Preview | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = {
         "page": read(),
-        "forms": {kind: given.get(kind) or form(auto_id=f"{kind}_%s") for kind, form in FORMS.items()},
-        "open": next(iter(given), ""),
+        "forms": {kind: forms.get(kind) or form(auto_id=f"{kind}_%s") for kind, form in FORMS.items()},
+        "open": next(iter(forms), ""),
         "editing": editing,
-        "preview": found,
+        "preview": shown,
         "nights": NIGHTS,
         "shown": SHOWN,
         "defaults": defaults(),
@@ -232,27 +230,27 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
         raise Http404(f"no kind of rule is called {kind[:60]}")
     editing = _existing(kind, pk) if pk is not None else None
     form = FORMS[kind](request.POST, auto_id=f"{kind}_%s")
-    given: dict[str, RuleForm] = {kind: form}
+    forms: dict[str, RuleForm] = {kind: form}
     if not form.is_valid():
-        return _page(request, given, editing=editing, status=422)
-    found = None
+        return _page(request, forms, editing=editing, status=422)
+    shown = None
     try:
         with transaction.atomic():
             rule = write.rule_of(form.model, form.cleaned_data, pk)
             if "preview" in request.POST:
                 write.check(rule)
                 if isinstance(rule, Target):
-                    found = preview_target(rule, replaces=rule.pk)
+                    shown = preview_target(rule, replaces=rule.pk)
                 else:
-                    found = preview(rule, replaces=editing if isinstance(editing, Threshold) else None)
+                    shown = preview(rule, replaces=editing if isinstance(editing, Threshold) else None)
                 transaction.set_rollback(True)  # a metric that is new
             else:
                 write.save(rule, who=request.user.get_username())
     except Problem as error:
         form.refuse(error)
-        return _page(request, given, editing=editing, status=422)
-    if found:
-        return _page(request, given, editing=editing, found=found)
+        return _page(request, forms, editing=editing, status=422)
+    if shown:
+        return _page(request, forms, editing=editing, shown=shown)
     again = "" if kind == "target" else " What it touches is judged again in the background."
     messages.success(request, f"Saved the {write.subject(rule)}.{again}")
     return redirect("rules")

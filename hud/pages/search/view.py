@@ -22,7 +22,7 @@ from hud.tables.table import DataTable
 from runner.suites import SUITES
 
 COLUMNS = DataTable(
-    "kind title about url", about=lambda one: ", ".join(filter(None, (one.about, one.commit[:10])))
+    "kind title about url", about=lambda row: ", ".join(filter(None, (row.about, row.commit[:10])))
 )
 MOST = 12  # results of a kind
 _MOST_WORDS = 8
@@ -100,8 +100,8 @@ def find(stream: Stream, text: str, *, is_only: bool) -> list[KindResults]:
         _results("host", fetch_tuples(_HOSTS, params), lambda name, state: (name, state, reverse("hosts"))),
     ]
     if number is not None:  # an id is meant before a name that holds the same digits
-        kinds.sort(key=lambda one: one.kind not in {"run", "regression"})
-    return [one for one in kinds if one.found]
+        kinds.sort(key=lambda kind: kind.kind not in {"run", "regression"})
+    return [kind for kind in kinds if kind.found]
 
 
 def _number(words: list[str]) -> int | None:

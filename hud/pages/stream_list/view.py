@@ -53,8 +53,8 @@ _FORMS |= dict.fromkeys(_SWITCHES, forms.Form)
 
 def _form(action: str, stream: Stream, posted: Any = None) -> forms.Form:
     """Return the form of an action, which offers all other streams."""
-    said = {"name": stream.name, "title": stream.title, "reference": stream.reference}
-    form = _FORMS[action](posted, initial=said)
+    current = {"name": stream.name, "title": stream.title, "reference": stream.reference}
+    form = _FORMS[action](posted, initial=current)
     for name, field in form.fields.items():
         if isinstance(field, forms.ModelChoiceField):
             field.queryset = Stream.objects.exclude(pk=stream.pk).order_by("name")
@@ -101,13 +101,13 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     return redirect("streams")
 
 
-def _do(action: str, stream: Stream, said: dict[str, Any], who: str) -> str:
+def _do(action: str, stream: Stream, fields: dict[str, Any], who: str) -> str:
     """Do it and return what was done, in words."""
     if action == "merge":
-        return f"Merged {stream} into {said['into']}: {merge(stream, said['into'], who=who)}."
+        return f"Merged {stream} into {fields['into']}: {merge(stream, fields['into'], who=who)}."
     if action == "delete":
         delete(stream, who=who)
         return f"Deleted {stream}."
     if action == "change":
-        said["reference"] = said["reference"].name if said["reference"] else ""
-    return f"Changed {change(stream, StreamChanges(**_SWITCHES.get(action, said)), who=who)}."
+        fields["reference"] = fields["reference"].name if fields["reference"] else ""
+    return f"Changed {change(stream, StreamChanges(**_SWITCHES.get(action, fields)), who=who)}."

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hud.hosts.registration import visible_accelerators
-from hud.models import Experiment, Metric, Point, Stream
+from hud.models import Accelerator, Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, OPTIONS, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.newest import Newest, SuiteTotals
@@ -20,7 +20,7 @@ from hud.points.targets import Targets
 from hud.runs import matching
 from hud.sql import by_id, fetch_models, fetch_tuples, from_epoch_us, int_array
 from runner.schema.devices import is_named
-from runner.suites import SUITES
+from runner.suites import SUITES, command_that_adds
 
 PAGE_ROWS = 100
 _MOST_EXPERIMENTS = 5000
@@ -270,6 +270,22 @@ def trends(rows: Sequence[SuiteRow]) -> None:
         row.trend = values
 
 
+def _packages(suite: str, accelerators: Sequence[Accelerator]) -> list[dict[str, Any]]:
+    """Return each package besides torch that cells of a suite need: which cells, the interpreters that have
+    it, and the command that adds it to a host."""
+    found = []
+    for package, cells in SUITES[suite].packages_by_cell.items():
+        having = {
+            f"{item.host.name} ({python})"
+            for item in accelerators
+            for python, facts in (item.host.facts.get("pythons") or {}).items()
+            if package in facts.get("modules", ())
+        }
+        command = command_that_adds(package)
+        found.append({"package": package, "cells": cells, "interpreters": sorted(having), "command": command})
+    return found
+
+
 def read_all(stream: Stream) -> list[dict[str, Any]]:
     """Return every suite with data in a stream, then the runner's others: whether it is runnable here, and
     why no attached host offers it. 2 statements."""
@@ -284,7 +300,8 @@ def read_all(stream: Stream) -> list[dict[str, Any]]:
         {"stream": stream.pk},
     )
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
-    missing, counted = matching.reasons_of(SUITES, visible_accelerators()), ("experiments", "cases", "arches")
+    accelerators, counted = visible_accelerators(), ("experiments", "cases", "arches")
+    missing = matching.reasons_of(SUITES, accelerators)
     return [
         {
             "name": name,
@@ -292,6 +309,7 @@ def read_all(stream: Stream) -> list[dict[str, Any]]:
             **dict(zip(counted, found.get(name, (0, 0, [])), strict=True)),
             "runnable": name in SUITES,
             "not_offered": missing.get(name, ""),
+            "packages": _packages(name, accelerators) if name in SUITES else [],
         }
         for name in {**found, **SUITES}
     ]

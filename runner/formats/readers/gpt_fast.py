@@ -51,9 +51,9 @@ def _by_metric(row: dict[str, Any]) -> Iterator[Located]:
     if "actual" in row:
         yield "", {**row, **older, "metric": "token_per_sec"}
         return
-    found = [match for match in map(_OF_METRIC.fullmatch, row) if match]
-    for metric in dict.fromkeys(match["metric"] for match in found):
-        parts = {match["part"]: row[match[0]] for match in found if match["metric"] == metric}
+    matches = [match for match in map(_OF_METRIC.fullmatch, row) if match]
+    for metric in dict.fromkeys(match["metric"] for match in matches):
+        parts = {match["part"]: row[match[0]] for match in matches if match["metric"] == metric}
         yield "", {**older, **parts, "metric": _SECOND_METRICS.get(metric, metric)}
 
 
@@ -97,7 +97,7 @@ class GptFastFiles(Writer):
         if task.suite == "micro":
             if not any(gpt_fast_target(task.case, task.dtype, metric) for metric in _MICRO_METRICS):
                 return f"it has no {task.case} in {task.dtype}"
-            is_mean = any("sizes" in one.knobs for one in suite_of(task.suite).expected(task, {}))
+            is_mean = any("sizes" in expected.knobs for expected in suite_of(task.suite).expected(task, {}))
             return "" if is_mean else "its row is the mean over all sizes"
         return unsaid(task)
 

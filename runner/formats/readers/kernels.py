@@ -61,7 +61,7 @@ def _is_helion(preview: Preview) -> bool:
     return isinstance(benchmark, dict) and benchmark.get("name") in _HELION
 
 
-def _describe_helion(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def _describe_helion(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     shapes, values = record.shape, (record.metric and record.metric.benchmark_values) or []
     if isinstance(shapes, list) and shapes and len(shapes) != len(values):
         detail = f"there are {len(values)} values for {len(shapes)} shapes"
@@ -87,12 +87,12 @@ def _of_dashboard(value: dict[str, Any]) -> Iterator[Located]:
     """Yield each value of each kernel, commit and shape."""
     for index, kernel in enumerate(value["summary"]):
         names = {"case": kernel["kernel"], "device": kernel["platform"], "arch": kernel["platform_short"]}
-        for place, run in enumerate(kernel["history"]):
+        for position, run in enumerate(kernel["history"]):
             cells = dict(run["per_shape"])
             shapes = cells.pop("shapes")
             for metric, values in cells.items():
                 for index_of_shape, (shape, cell) in enumerate(zip(shapes, values, strict=False)):
-                    at = f"/summary/{index}/history/{place}/per_shape/{metric}/{index_of_shape}"
+                    at = f"/summary/{index}/history/{position}/per_shape/{metric}/{index_of_shape}"
                     yield at, {**run, **names, "metric": metric, "knobs": {"shape": shape}, VALUE: cell}
 
 
@@ -157,15 +157,15 @@ KERNELBENCH = Layout(
 
 def _plain(cell: str) -> int | str:
     """Return a whole number that was written with a decimal point as such."""
-    found = number(cell)
-    return int(found) if found is not None and found.is_integer() else cell
+    value = number(cell)
+    return int(value) if value is not None and value.is_integer() else cell
 
 
 def _of_liger(row: dict[str, Any]) -> Iterator[Located]:
     """Yield the median, and the 20 % and 80 % quantiles, of a kernel."""
     config = json.loads(row.get("extra_benchmark_config_str") or "{}")
     dtype = text(config.pop("dtype", "")).removeprefix("torch.")
-    knobs = {name: said for name, said in config.items() if isinstance(said, str | int | float)}
+    knobs = {name: value for name, value in config.items() if isinstance(value, str | int | float)}
     knobs |= {text(row["x_name"]): _plain(row["x_value"]), "operation": row["kernel_operation_mode"]}
     metric = _LIGER.get(text(row["metric_name"]), text(row["metric_name"]))
     shared = {**row, "knobs": knobs, "dtype": dtype, "unit": row["metric_unit"], "direction": "down"}
@@ -213,7 +213,7 @@ BACKENDBENCH = Layout(
 
 def _split(columns: list[str]) -> tuple[list[str], list[str]]:
     """Return the columns of the arguments, and those of the providers behind them."""
-    count = next((place for place, name in enumerate(columns) if not _ARGUMENT.fullmatch(name)), len(columns))
+    count = next((index for index, name in enumerate(columns) if not _ARGUMENT.fullmatch(name)), len(columns))
     return columns[:count], columns[count:]
 
 
@@ -230,8 +230,8 @@ def _of_perf_report(row: dict[str, Any]) -> Iterator[Located]:
     for name in providers:
         match = _WITH_UNIT.fullmatch(name)
         unit = canonical_unit(match["unit"]) if match else ""
-        said = {"knobs": knobs, "backend": match["provider"] if match else name, "unit": unit}
-        yield pointer(name), {**said, "metric": _OF_UNIT.get(unit, unit or "value"), VALUE: row[name]}
+        shared = {"knobs": knobs, "backend": match["provider"] if match else name, "unit": unit}
+        yield pointer(name), {**shared, "metric": _OF_UNIT.get(unit, unit or "value"), VALUE: row[name]}
 
 
 PERF_REPORT = Layout(

@@ -36,19 +36,19 @@ def _of_google(value: dict[str, Any]) -> Iterator[Located]:
         taken = [run for run in runs if run[1].get("run_type") != "aggregate"]
         taken = taken or [run for run in runs if run[1].get("aggregate_name") == "median"]
         yield from ((run[0], reasons.AGGREGATE) for run in runs if run not in taken)
-        for place, cells in taken[:1]:
+        for at, cells in taken[:1]:
             entry = {"case": name, "context": value["context"], "knobs": {"threads": cells.get("threads")}}
             if error := cells.get("error_message", cells.get("skip_message")):
                 status, code = status_of_error(error) if cells.get("error_occurred") else ("not_run", error)
-                yield place, {**entry, "metric": "real_time", VALUE: Outcome(status=status, code=code)}
+                yield at, {**entry, "metric": "real_time", VALUE: Outcome(status=status, code=code)}
                 continue
             for key in (key for key, cell in cells.items() if finite(cell) is not None):
                 if key not in _NO_COUNTERS:
                     unit = cells["time_unit"] if key in _TIMES else _UNITS.get(key, "")
                     direction = "down" if key in _TIMES else "up" if unit else ""
-                    said = {"metric": key, "unit": unit, "direction": direction}
+                    own = {"metric": key, "unit": unit, "direction": direction}
                     samples = [run.get(key) for _place, run in taken]
-                    yield place + pointer(key), {**entry, **said, VALUE: samples}
+                    yield at + pointer(key), {**entry, **own, VALUE: samples}
 
 
 def _of_pytest(value: dict[str, Any]) -> Iterator[Located]:
@@ -57,8 +57,8 @@ def _of_pytest(value: dict[str, Any]) -> Iterator[Located]:
         stats = test["stats"]
         cells = {**stats, "median": stats.get("data") or stats["median"]}
         for name, direction in _STATISTICS.items():
-            said = {"case": test["fullname"], "metric": f"time_{name}_s", "unit": "s", "direction": direction}
-            yield f"/benchmarks/{index}/stats/{name}", {**value, **said, VALUE: cells.get(name)}
+            own = {"case": test["fullname"], "metric": f"time_{name}_s", "unit": "s", "direction": direction}
+            yield f"/benchmarks/{index}/stats/{name}", {**value, **own, VALUE: cells.get(name)}
 
 
 def _of_history(value: dict[str, Any]) -> Iterator[Located]:
@@ -70,9 +70,9 @@ def _of_history(value: dict[str, Any]) -> Iterator[Located]:
             for index, bench in enumerate(run["benches"]):
                 unit = text(bench.get("unit"))
                 metric = f"{unit or 'value'}, {'more' if direction == 'up' else 'less'} is better"
-                said = {"case": bench["name"], "metric": metric, "unit": unit, "direction": direction}
-                place = f"/entries{pointer(chart)}/{number}/benches/{index}/value"
-                yield place, {**run, **said, "repo": repo, "knobs": {"chart": chart}, VALUE: bench["value"]}
+                own = {"case": bench["name"], "metric": metric, "unit": unit, "direction": direction}
+                at = f"/entries{pointer(chart)}/{number}/benches/{index}/value"
+                yield at, {**run, **own, "repo": repo, "knobs": {"chart": chart}, VALUE: bench["value"]}
 
 
 GOOGLE_BENCHMARK = Layout("google-benchmark", time="/context/date", host="/context/host_name").of_json(

@@ -129,20 +129,20 @@ class OperatorbenchFiles(Writer):
             info, metric = record["benchmark"]["extra_info"], record["metric"]
             knobs, values, name = info["knobs"], metric.get("benchmark_values"), metric["name"]
             operator = record["model"]["name"]
-            place = str(knobs.get("inputs")), record["benchmark"]["dtype"]
+            key = str(knobs.get("inputs")), record["benchmark"]["dtype"]
             times_ms = metric["extra_info"].get("operatorbench_ms")
             if values and set(knobs) == _PLAIN and name in (*_QUANTILES, "abs", "elapsed"):
                 in_seconds = name == "abs" and info["device"] == "cpu"
                 name = _EAGER_MEAN if record["model"]["backend"] == "eager" else name
-                self._rows[place][operator][backend, name] = median(values) / (1000 if in_seconds else 1)
-                changed.add(place)
+                self._rows[key][operator][backend, name] = median(values) / (1000 if in_seconds else 1)
+                changed.add(key)
             elif values and set(knobs) == {*_PLAIN, "shape"} and times_ms:
-                self._times[place][operator, knobs["shape"]][backend] = times_ms[1]
-        for place in changed:
-            path = _file(self._path, *place)
+                self._times[key][operator, knobs["shape"]][backend] = times_ms[1]
+        for key in changed:
+            path = _file(self._path, *key)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_csv(self._rows[place], self._times[place]))
-        return [_file(self._path, *place) for place in sorted(changed)]
+            path.write_text(_csv(self._rows[key], self._times[key]))
+        return [_file(self._path, *key) for key in sorted(changed)]
 
 
 def _csv(rows: Mapping[str, _Row], times: _Times) -> str:
@@ -154,8 +154,8 @@ def _csv(rows: Mapping[str, _Row], times: _Times) -> str:
     for operator, row in rows.items():
         cells = [row.get((backend, quantile)) for backend in backends for quantile in _QUANTILES]
         if len(backends) > 1:  # one backend's time by the other's, over the shapes that both have
-            of_both = [one for (name, _shape), one in times.items() if name == operator and len(one) > 1]
-            ratios = [one[backends[0]] / one[backends[1]] for one in of_both]
+            of_both = [own for (name, _shape), own in times.items() if name == operator and len(own) > 1]
+            ratios = [times_ms[backends[0]] / times_ms[backends[1]] for times_ms in of_both]
             cells += quantiles(ratios) if ratios else [None] * len(_QUANTILES)
         elapsed = (row.get((backend, "elapsed")) for backend in backends)
         means = (row.get((backend, _EAGER_MEAN)) for backend in backends)
@@ -182,7 +182,7 @@ def _settings_by_name(filename: str) -> Mapping[str, str]:
         return expected
     words = re.split(r"[_.]", stem)
     meanings = {name: [known[word] for word in words if word in known] for name, known in _FILE_WORDS.items()}
-    return expected | {name: found[0] for name, found in meanings.items() if found}
+    return expected | {name: names[0] for name, names in meanings.items() if names}
 
 
 def _complete_case(measurement: ParsedMeasurement, record: Record) -> None:

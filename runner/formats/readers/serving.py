@@ -44,8 +44,8 @@ def _of_served(value: dict[str, Any]) -> Iterator[Located]:
     for name in filter(_SERVED.fullmatch, value):
         unit = "ms" if name.endswith("_ms") else "request/s" if name.startswith("request") else "token/s"
         direction = "up" if unit != "ms" else "none" if name.startswith("std") else "down"
-        said = {"metric": name, "unit": unit, "direction": direction}
-        yield pointer(name), {**shared, **said, VALUE: value[name]}
+        own = {"metric": name, "unit": unit, "direction": direction}
+        yield pointer(name), {**shared, **own, VALUE: value[name]}
 
 
 _OF_SERVER = {"output_throughput": float, "completed": int}

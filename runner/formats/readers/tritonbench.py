@@ -53,8 +53,8 @@ def _is_result(value: Any) -> bool:
 
 
 def _metrics_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = value.get("metrics")
-    return found if isinstance(found, dict) else value
+    metrics = value.get("metrics")
+    return metrics if isinstance(metrics, dict) else value
 
 
 def _of_row(row: dict[str, Any]) -> Iterator[Located]:
@@ -78,8 +78,8 @@ def _of_value(value: dict[str, Any]) -> Iterator[Located]:
     inner = "" if metrics is value else "/metrics"
     shared = {"environment": object_of(value.get("env") or value.get("environ"))}
     for name, cell in metrics.items():
-        said = _of_name(name, cell)
-        yield inner + pointer(name), said if isinstance(said, str) else {**shared, **said}
+        cells = _of_name(name, cell)
+        yield inner + pointer(name), cells if isinstance(cells, str) else {**shared, **cells}
 
 
 def _of_name(name: str, cell: Any) -> Entry | str:
@@ -88,14 +88,14 @@ def _of_name(name: str, cell: Any) -> Entry | str:
         return {"operator": passed["operator"], "metric": "accuracy", VALUE: code}
     if _TARGET.fullmatch(name):
         return reasons.TARGET
-    said = _SHAPE.fullmatch(name)
-    if said is None or _AVERAGE.fullmatch(name):
+    match = _SHAPE.fullmatch(name)
+    if match is None or _AVERAGE.fullmatch(name):
         return reasons.AVERAGE_ROW if _AVERAGE.fullmatch(name) else reasons.UNKNOWN_NAME
-    operator, shape, kernel, metric = (said[part] or said[f"{part}_old"] for part in _PARTS)
+    operator, shape, kernel, metric = (match[part] or match[f"{part}_old"] for part in _PARTS)
     if metric is None:  # a column without a kernel is of the shape alone, as `hw_roofline`
         kernel, metric = "", kernel
-    found = {"operator": operator, "shape": shape, "kernel": kernel, "metric": metric, VALUE: cell}
-    return _NO_SHAPES.get(shape, found)
+    entry = {"operator": operator, "shape": shape, "kernel": kernel, "metric": metric, VALUE: cell}
+    return _NO_SHAPES.get(shape, entry)
 
 
 def _reading(cell: Any, metric: str) -> Reading:
@@ -130,10 +130,10 @@ def _complete(measurement: ParsedMeasurement, record: Record) -> None:
     """Take mode and dtype out of the operator's name."""
     measurement.metric = _METRICS.get(measurement.metric, measurement.metric)
     operator = measurement.case
-    if said := _MODE.search(operator):
-        operator, measurement.mode = operator[: said.start()], _MODES[said["mode"]]
-    if said := _DTYPE.match(operator):
-        operator, measurement.dtype = operator[said.end() :], _DTYPES.get(said["dtype"], said["dtype"])
+    if match := _MODE.search(operator):
+        operator, measurement.mode = operator[: match.start()], _MODES[match["mode"]]
+    if match := _DTYPE.match(operator):
+        operator, measurement.dtype = operator[match.end() :], _DTYPES.get(match["dtype"], match["dtype"])
     measurement.case = operator or _UNKNOWN
     measurement.warning = _UNNAMED if measurement.case == _UNKNOWN else ""
 

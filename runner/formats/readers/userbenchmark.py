@@ -40,8 +40,8 @@ def _cells(value: dict[str, Any]) -> Iterator[Located]:
     """Yield each metric with what its name says."""
     for name, cell in value["metrics"].items():
         match = _TEST_BENCH.fullmatch(name)
-        said = _of_test_bench(match) if match else _of_other(value["name"], name)
-        yield f"/metrics{pointer(name)}", {"environ": value["environ"], **said, VALUE: cell}
+        own = _of_test_bench(match) if match else _of_other(value["name"], name)
+        yield f"/metrics{pointer(name)}", {"environ": value["environ"], **own, VALUE: cell}
 
 
 def _reading(cell: Any, metric: str) -> Reading:
@@ -57,7 +57,7 @@ def _reading(cell: Any, metric: str) -> Reading:
 def _more(entry: Entry) -> dict[str, Any]:
     environ = entry["environ"]
     torch = {"version": environ.get("pytorch_version"), "sha": environ.get("pytorch_git_version")}
-    known = {key: said for key, said in torch.items() if isinstance(said, str) and said != _UNKNOWN_VERSION}
+    known = {key: text for key, text in torch.items() if isinstance(text, str) and text != _UNKNOWN_VERSION}
     commit = known.get("sha", "")
     return {"dependencies": {"torch": known}, "head_sha": commit if _COMMIT.fullmatch(commit) else None}
 
@@ -106,8 +106,8 @@ def _of_other(userbenchmark: str, name: str) -> dict[str, Any]:
     device = userbenchmark if userbenchmark in DEVICE_KINDS else ""  # userbenchmark/cpu
     if match := _MODEL_TEST.fullmatch(name):
         metric = _CPU_METRICS.get(match["metric"], match["metric"])
-        said = {"case": match["model"], "mode": MODES[match["test"]], "metric": metric}
-        return {**said, "device": device, "origin": "torchbench"}
+        own = {"case": match["model"], "mode": MODES[match["test"]], "metric": metric}
+        return {**own, "device": device, "origin": "torchbench"}
     origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
     return {"case": name, "device": device, "origin": origin, "metric": "value"}
 

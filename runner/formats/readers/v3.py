@@ -11,9 +11,8 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import make_dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
-from operator import is_
 from typing import Any
 
 from runner.formats import reasons
@@ -23,7 +22,7 @@ from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, k
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
 from runner.schema.devices import DEVICE_KINDS, device_kind
-from runner.schema.records import Benchmark, Record, first_runner
+from runner.schema.records import Record, first_runner
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _OURS_KEYS = {"fingerprint": str, "records": list}  # of a line of our runner's file
@@ -42,7 +41,6 @@ _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
-_SHORT_NEEDLE = 32  # bytes; to look for the whole of a long part takes longer than to read it
 _MOST_SHAPES = 1000  # of one record
 _SHAPES = ("shape", "shapes")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
@@ -51,7 +49,7 @@ _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing
 def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.read(body, record_reader()):
+    for item in json_text.read(body, read_record):
         if isinstance(item, LocatedRecord) and (shapes := _shapes_of(item.record)):
             if len(shapes) > _MOST_SHAPES:
                 yield Fault(item.pointer, f"a record may have {_MOST_SHAPES} shapes", item.line)
@@ -61,50 +59,27 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield item
 
 
-@cache
-def record_reader() -> Callable[[bytes, str, int | None], Item]:
-    """Return what makes a record of one JSON text and its place, or says what is wrong with it; hosts, which
-    have no msgspec, read none.
-
-    Most of a text is its benchmark and where it was made, which neighbours share: such a part is read once.
-    """
-    import msgspec
-
+def read_record(text: bytes, pointer: str, line: int | None) -> Item:
+    """Return the record of one JSON text, or what is wrong with it."""
     from runner.formats import json_text
 
-    kinds: dict[str, Any] = {"benchmark": Benchmark, "runners": Any, "dependencies": Any}
-    raw_parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in [*kinds][1:])]
-    with_raw_parts: Any = make_dataclass("WithRawParts", raw_parts, bases=(Record,))
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
-    decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in kinds.items()}
+    if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
+        return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
+    decoder, errors = _decoder()
+    try:
+        record = decoder(text)
+    except errors:
+        return _wrong(text, pointer, line)
+    problem = json_text.problem(text)
+    return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
-    @lru_cache(maxsize=2 * len(kinds))
-    def part(name: str, text: bytes) -> tuple[Any, bool]:
-        """Return what a part means, and whether nothing of it needs a closer look."""
-        is_plain = text[:1] in (b"{", b"[") and json_text.is_plain(b"[%s]" % text)
-        return decoders[name](text), is_plain
 
-    def read(text: bytes, pointer: str, line: int | None) -> Item:
-        if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
-            return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
-        rest = text
-        try:
-            record = decode(text)
-            for name in kinds:
-                if (raw := getattr(record, name)) is None:
-                    continue
-                own = bytes(raw)
-                value, is_plain = part(name, own)
-                setattr(record, name, value)
-                start = rest.find(own[:_SHORT_NEEDLE])
-                if is_plain and rest.startswith(own, start):
-                    rest = b"%s0%s" % (rest[:start], rest[start + len(own) :])
-        except msgspec.ValidationError:
-            return _wrong(text, pointer, line)
-        problem = "" if json_text.is_plain(rest) else json_text.problem(text)
-        return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
+@cache
+def _decoder() -> tuple[Callable[[bytes], Record], type[Exception]]:
+    """Return what reads a record, and what it raises; hosts, which read none, have no msgspec."""
+    import msgspec
 
-    return read
+    return msgspec.json.Decoder(Record).decode, msgspec.ValidationError
 
 
 def _wrong(text: bytes, pointer: str, line: int | None) -> Item:
@@ -149,11 +124,11 @@ def _shapes_of(record: Record) -> list[Any]:
     info, extra = info_of(record), (record.metric and record.metric.extra_info) or {}
     if record.shape is None and info.keys().isdisjoint(_SHAPES) and extra.keys().isdisjoint(_SHAPES):
         return []
-    listed = [record.shape, *(said.get(name) for said in (info, extra) for name in _SHAPES)]
-    fitting = (found for found in listed if isinstance(found, list) and len(found) == len(values))
+    listed = [record.shape, *(facts.get(name) for facts in (info, extra) for name in _SHAPES)]
+    fitting = (shapes for shapes in listed if isinstance(shapes, list) and len(shapes) == len(values))
     # [4096, 4096] is one shape
     return next(
-        (found for found in fitting if not any(isinstance(shape, int | float) for shape in found)), []
+        (shapes for shapes in fitting if not any(isinstance(shape, int | float) for shape in shapes)), []
     )
 
 
@@ -163,7 +138,7 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
     assert metric is not None
     for index, (shape, value) in enumerate(zip(shapes, metric.benchmark_values or [], strict=True)):
         name = shape if isinstance(shape, str) else json.dumps(shape)
-        info = {key: said for key, said in info_of(whole).items() if key not in _SHAPES}
+        info = {key: value for key, value in info_of(whole).items() if key not in _SHAPES}
         record = replace(
             whole,
             benchmark=replace(whole.benchmark, extra_info={**info, "shape": name}),
@@ -173,15 +148,15 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
         yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
 
 
-def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_ours(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Complete a record of our own runner, which writes its knobs apart."""
     suite = record.benchmark.name.removeprefix(OURS).strip()
-    measurement.suite = origin_of(record) or given.suite or suite or "other"
+    measurement.suite = origin_of(record) or parameters.suite or suite or "other"
     measurement.knobs = knobs_of(record)
     measurement.dynamic |= bool(info_of(record).get("dynamic"))
 
 
-def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_kernel(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Complete Better Benchmark's kernel records: the counts of a sweep are no settings of a kernel."""
     info = info_of(record)
     measurement.suite = "inductor_kernel_benchmark"
@@ -190,10 +165,10 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
     }
 
 
-def describe_executorch(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_executorch(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Complete a record of ExecuTorch, whose runner is a phone with its system, or a GPU with its driver.
     Source: executorch, `.github/scripts/extract_benchmark_results.py` and `.ci/scripts/cuda_benchmark.py`."""
-    describe_unknown(measurement, record, given)
+    describe_unknown(measurement, record, parameters)
     # the configuration says model, backend and phone again
     measurement.knobs = {name: knob for name, knob in measurement.knobs.items() if name != "benchmark_config"}
     runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
@@ -210,26 +185,12 @@ def describe_executorch(measurement: ParsedMeasurement, record: Record, given: P
         measurement.zero_is("failed")
 
 
-_Settings = tuple[str, dict[str, Any], bool]  # the benchmark's slug, the knobs, whether shapes are dynamic
-# of one record: neighbours share them
-_LATEST: list[tuple[tuple[Any, ...], _Settings]] = [((), ("", {}, False))]
-
-
-def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
-    told_by = record.benchmark, record.model.extra_info, record.inputs, given
-    known, settings = _LATEST[0]
-    if len(known) < len(told_by) or not all(map(is_, known, told_by)):
-        settings = _settings_of(record, given)
-        _LATEST[0] = told_by, settings
-    slug, knobs, is_dynamic = settings
-    measurement.suite = given.suite or slug
-    measurement.knobs = knobs
-    measurement.dynamic |= is_dynamic
-
-
-def _settings_of(record: Record, given: Parameters) -> _Settings:
     info = info_of(record)
+    slug = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
+    measurement.suite = parameters.suite or slug or "other"
+    measurement.dynamic |= bool(info.get("is_dynamic") or info.get("dynamic"))
     settings = {**(record.model.extra_info or {}), **info}
     own = settings.pop("knobs") if isinstance(settings.get("knobs"), dict) else {}  # as our runner has them
     if isinstance(options := settings.get("args"), dict):  # all of vLLM's or SGLang's, most of them off
@@ -242,14 +203,13 @@ def _settings_of(record: Record, given: Parameters) -> _Settings:
         for name, value in {**settings, **own}.items()
         if value not in (None, "", [], {}) and (name in own or _is_setting(name))
     }
-    size = batch_size(given.batch_size)
+    size = batch_size(parameters.batch_size)
     if size and "batch_size" not in knobs:
         knobs["batch_size"] = size
     # JSON writes a character with at most twelve, and is slower than repr
     if 12 * len(repr(knobs)) > _MAX_KNOBS_LENGTH and len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
-    slug = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
-    return slug or "other", knobs, bool(info.get("is_dynamic") or info.get("dynamic"))
+    measurement.knobs = knobs
 
 
 @lru_cache(maxsize=4096)  # every record of an upload has the same few
@@ -274,7 +234,7 @@ def read_ours(body: bytes, filename: str) -> Iterator[Item]:
 
     def records(item: json_text.Value) -> Iterator[Item]:
         for index, record in enumerate(item.value["records"]):
-            yield record_reader()(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
+            yield read_record(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
 
     what = "a line of our runner has a fingerprint and records"
     return each(json_text.values(body, lambda value: has_keys(value, _OURS_KEYS), what), records)

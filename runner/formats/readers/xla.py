@@ -11,6 +11,7 @@ deviation without the first run. -1 stands for no value. Upload results.jsonl it
 has every run.
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -44,6 +45,8 @@ _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 _DTYPE = "float32"  # which they mean where they say none
 ON_XLA = ("openxla", "xla")  # backends on an XLA device
 RUNTIME = "PJRT"  # of XLA devices, the only one since torch_xla 2.1
+# A metric of one operation in a map, as pages show them in a table.
+OF_OPERATION = re.compile(r"(?P<map>xla_unlowered_ops|inductor_ops)\.(?P<operation>.+)\.(?P<metric>\w+)")
 _REPORT_COLUMNS = {"suite_name", "model_name", "accelerator", "xla", "dynamo", "test"}
 _AXES = ("accelerator", "accelerator_model", "xla", "xla_flags", "dynamo", "torch_xla2", "test")
 _METRIC = re.compile(r"(min|median|max|mean|std)_\w.*|xla_median_\w.*|(xla|dynamo)_compile_time")
@@ -255,7 +258,7 @@ def _axes(task: TaskSpec) -> dict[str, Json]:
     return {
         "accelerator": task.device,
         "xla": RUNTIME if task.backend in ON_XLA else None,
-        "xla_flags": None,
+        "xla_flags": task.setting("xla_flags"),
         "dynamo": dynamo_backend(task.backend) or None,
         "torch_xla2": None,
         "test": "train" if task.mode == "training" else "eval",
@@ -307,8 +310,11 @@ def _metrics_of(finished: TaskResult) -> dict[str, Json]:
 
 def _dump_name(task: TaskSpec) -> str:
     """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
-    model. Append dtype and knobs, which it leaves out, so that no file overwrites another."""
+    model. Append dtype and knobs, which it leaves out, so that no file overwrites another. A digest stands
+    for flags, which may be longer than a name."""
     said = _axes(task)
+    if said["xla_flags"]:
+        said["xla_flags"] = f"flags_{hashlib.sha256(str(said['xla_flags']).encode()).hexdigest()[:12]}"
     knobs = sorted((name, value) for name, value in task.identity().items() if name not in {*said, "origin"})
     return "-".join(
         [

@@ -39,13 +39,13 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     number = 0
     for number, head, payload in entries(body):
         try:
-            said = trace.decode(head)
+            event = trace.decode(head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield Skipped("", reasons.BAD_JSON, number)
             trace.unreadable += 1
             continue
-        if isinstance(said, dict):
-            take(trace, said, payload, number)
+        if isinstance(event, dict):
+            take(trace, event, payload, number)
     if not number:
         detail = "its lines begin as: V1122 12:00:00.000000 1 torch/_dynamo/utils.py:1] {"
         raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
@@ -113,14 +113,14 @@ def _record(trace: Trace, case: str, knobs: dict[str, Any], metric: Metric) -> R
         Model(case, "torch.compile", "inductor" if trace.compiled_by_inductor else None),
         metric,
         runners=[{"extra_info": facts}] if facts else None,
-        dependencies={name: {"version": said} for name, said in versions.items() if said},
+        dependencies={name: {"version": version} for name, version in versions.items() if version},
         timestamp=trace.started_s or trace.first_event_s,
     )
 
 
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     """Take the suite of the upload, so that a benchmark's own traces stand beside its results."""
-    measurement.suite = given.suite or "torch_trace"
+    measurement.suite = parameters.suite or "torch_trace"
     measurement.knobs = knobs_of(record)
     measurement.compilation = 0  # and no record says so, since each trace of a run has its own time
 

@@ -46,7 +46,7 @@ def short_path(path: str) -> str:
 
 def plain(text: str) -> str:
     """Return one line without what differs between processes and hosts, of up to 300 characters."""
-    text = _PATH.sub(lambda found: short_path(found[0]), " ".join(text.split()))
+    text = _PATH.sub(lambda match: short_path(match[0]), " ".join(text.split()))
     text = _OBJECT_ID.sub("…", _ADDRESS.sub("0x…", text))
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
@@ -62,7 +62,7 @@ def place(frames: Sequence[Frame]) -> str:
 
 def frames_in(text: str) -> list[Frame]:
     """Return the frames of a traceback's text, outermost first."""
-    return [(found["file"], int(found["line"])) for found in _FRAME.finditer(text)]
+    return [(match["file"], int(match["line"])) for match in _FRAME.finditer(text)]
 
 
 def graph_break(reason: str, frames: Sequence[Frame]) -> Note:
@@ -83,8 +83,8 @@ def graph_break_of_trace(text: str) -> Note:
 def without_twins(breaks: Iterable[Note]) -> list[Note]:
     """Leave out the second note that torch makes of a branch on data, at the place of the first."""
     listed = list(breaks)
-    told = {note.place for note in listed if not note.reason.startswith(_JUMP)}
-    return [note for note in listed if not (note.reason.startswith(_JUMP) and note.place in told)]
+    explained = {note.place for note in listed if not note.reason.startswith(_JUMP)}
+    return [note for note in listed if not (note.reason.startswith(_JUMP) and note.place in explained)]
 
 
 def recompile(guard: str, function: Frame | None = None) -> Note:

@@ -129,17 +129,17 @@ def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         yield number, head, b"".join(payload)
 
 
-def take(trace: Trace, said: dict[str, Any], payload: bytes, line: int) -> None:
+def take(trace: Trace, event: dict[str, Any], payload: bytes, line: int) -> None:
     """Add what one line says."""
     trace.payload, trace.line = payload, line
-    compiled = said.get("frame_id"), said.get("frame_compile_id")
-    if "dynamo_start" in said:
+    compiled = event.get("frame_id"), event.get("frame_compile_id")
+    if "dynamo_start" in event:
         trace.begun.add(compiled)
-    elif "compilation_metrics" in said:
+    elif "compilation_metrics" in event:
         trace.begun.discard(compiled)
-    if isinstance(said.get("rank"), int):
-        trace.rank = said["rank"]
-    for key, value in said.items():
+    if isinstance(event.get("rank"), int):
+        trace.rank = event["rank"]
+    for key, value in event.items():
         if isinstance(value, dict) and key in _TAKERS:
             _TAKERS[key](trace, value)
         elif key.startswith("aot_"):
@@ -217,8 +217,8 @@ def _take_metrics(trace: Trace, metrics: Mapping[str, Any]) -> None:
 
 def _take_environment(trace: Trace, metrics: Mapping[str, Any]) -> None:
     for name in ("pytorch_version", "triton_version", "cuda_version", "python_version"):
-        if said := text(metrics.get(name)).split(" ")[0]:
-            trace.versions[name.removesuffix("_version")] = said
+        if version := text(metrics.get(name)).split(" ")[0]:
+            trace.versions[name.removesuffix("_version")] = version
     started_us = finite(metrics.get("start_time_us"))
     started_s = started_us / 1e6 if started_us else finite(metrics.get("start_time"))
     if trace.started_s is None and started_s:
@@ -247,13 +247,13 @@ def _take_artifact(trace: Trace, value: Mapping[str, Any]) -> None:
             trace.card = card[1].decode(errors="replace")
     if name not in _ARTIFACTS:
         return
-    said: Any = trace.payload.decode(errors="replace").strip() or _NO_REASON
+    content: Any = trace.payload.decode(errors="replace").strip() or _NO_REASON
     if name == "dynamo_graph_break_reason":
-        trace.breaks.append(compile_notes.graph_break_of_trace(said))
+        trace.breaks.append(compile_notes.graph_break_of_trace(content))
         return
     with contextlib.suppress(ValueError):  # torch writes a single reason as plain text
-        said = trace.decode(trace.payload)
-    guards = said if isinstance(said, list) else [said]
+        content = trace.decode(trace.payload)
+    guards = content if isinstance(content, list) else [content]
     if guards and text(guards[0]):  # the entry that was used last comes first
         trace.recompiles.append(compile_notes.recompile(guards[0], trace.frame))
 

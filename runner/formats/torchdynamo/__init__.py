@@ -175,8 +175,8 @@ def _phases(file: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
             good.append(row)
     if mixed or len(good) > 1:
         yield FileWarning(_WHOSE_PHASES)
-    for place, row in enumerate(good):
-        if mixed and place > 0:
+    for index, row in enumerate(good):
+        if mixed and index > 0:
             yield Skipped("", reasons.UNTOLD_HEADER, row.line)
         else:
             yield from _metrics(file, row)

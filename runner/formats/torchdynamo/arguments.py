@@ -36,13 +36,9 @@ _ZERO = {
 
 # What the arguments of a record say: the knobs, the backend or '', and whether shapes are dynamic.
 _Said = tuple[dict[str, Any], str, bool]
-_LATEST: list[tuple[Any, _Said]] = [((), ({}, "", False))]  # of one record: a model's metrics have the same
 
 
 def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
-    asked = info, device, named_backend
-    if _LATEST[0][0] == asked:
-        return _LATEST[0][1]
     compiler, backend = None, ""
     if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
         compiler = named(named_backend)
@@ -52,9 +48,7 @@ def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
         backend = next((name for flag, name in OTHER_COMPILERS.items() if info.get(flag) is True), "")
     knobs = _knobs(info, device)
     is_dynamic = any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
-    said = knobs, compiler.name(device) if compiler else backend, is_dynamic
-    _LATEST[0] = asked, said
-    return said
+    return knobs, compiler.name(device) if compiler else backend, is_dynamic
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
@@ -66,7 +60,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.suite = (
         origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE
     )
-    measurement.knobs = dict(knobs)
+    measurement.knobs = knobs
     if measurement.dtype in _AMP_TYPES:  # as files and folders are called; the arguments say both apart
         measurement.knobs["amp_dtype"] = _AMP_TYPES[measurement.dtype]
         measurement.dtype = "amp"

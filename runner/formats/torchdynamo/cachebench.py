@@ -19,7 +19,7 @@ _METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")
 _DTYPES = {"inference": "bfloat16", "training": "amp"}  # its only ones, which the file does not name
 
 
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def describe(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     origin = origin_of(record)
     measurement.suite = "cache"
     measurement.dtype = measurement.dtype or _DTYPES.get(measurement.mode, "")

@@ -51,8 +51,8 @@ def _kinds(task: TaskSpec) -> list[str]:
 
 def _ended(kind: str, records: Mapping[str, Json]) -> bool:
     metric = {"performance": "compiled_latency_ms", "accuracy": "accuracy"}[kind]
-    said: Json = records[metric]["metric"].get("extra_info") if metric in records else None
-    return bool(said) and said.get("status") != "not_run"
+    info: Json = records[metric]["metric"].get("extra_info") if metric in records else None
+    return bool(info) and info.get("status") != "not_run"
 
 
 class DynamoFiles(Writer):
@@ -142,24 +142,24 @@ def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
     """Return a row. The batch size is the small one of the check; 0 where the model did not come so far, as
     the harness writes it."""
     spec, outcome = finished.task, finished.outcome
-    said: Json = {"status": outcome.status, "code": outcome.code}
+    info: Json = {"status": outcome.status, "code": outcome.code}
     if "accuracy" in records:
-        said = records["accuracy"]["metric"].get("extra_info") or {}
+        info = records["accuracy"]["metric"].get("extra_info") or {}
     return {
         "dev": spec.device,
         "name": spec.case,
-        "batch_size": said.get("batch_size", 0),
-        "accuracy": accuracy_word(said),
-        **{name: said.get("counts", {}).get(name) for name in HARNESS_COUNTS},
-        "compilation_latency": said.get("compile_s"),
+        "batch_size": info.get("batch_size", 0),
+        "accuracy": accuracy_word(info),
+        **{name: info.get("counts", {}).get(name) for name in HARNESS_COUNTS},
+        "compilation_latency": info.get("compile_s"),
     }
 
 
 def _phases(records: Mapping[str, Json]) -> dict[str, float]:
     """Return the seconds of each of dynamo's phases, of the cold compile or else the warm one."""
     for name in _SOURCES["compilation_latency"][0]:
-        said = records[name]["metric"].get("extra_info") or {} if name in records else {}
-        if phases := said.get("phases_s"):
+        info = records[name]["metric"].get("extra_info") or {} if name in records else {}
+        if phases := info.get("phases_s"):
             return {phase: float(seconds) for phase, seconds in phases.items()}
     return {}
 
@@ -175,8 +175,8 @@ def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
     lines = []
     for name, value in row.items():
         if name not in _FIRST and value is not None:
-            said = {"benchmark_values": [value]}
-            metric = {"name": name, **({"extra_info": said} if isinstance(value, str) else said)}
+            content = {"benchmark_values": [value]}
+            metric = {"name": name, **({"extra_info": content} if isinstance(value, str) else content)}
             lines.append({"benchmark": benchmark, "model": model, "metric": metric})
     return lines
 

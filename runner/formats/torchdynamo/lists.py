@@ -87,8 +87,8 @@ def _cells(row: dict[str, Any]) -> Iterator[Located]:
     shared = {"case": row.pop("name") or "", "origin": row.pop("suite", "")}
     by_dtype = _is_by_dtype(columns)
     for column, cell in row.items():
-        found = _DTYPE.fullmatch(column) if by_dtype else None
-        mode, dtype = (found["mode"] or found["mode_after"], found["dtype"]) if found else (None, None)
+        match = _DTYPE.fullmatch(column) if by_dtype else None
+        mode, dtype = (match["mode"] or match["mode_after"], match["dtype"]) if match else (None, None)
         metric = "accuracy" if by_dtype else column
         value = Outcome(benchmark_values=[cell]) if cell and metric == "accuracy" else cell or ""
         benchmark = Benchmark(_EXPECTED, mode, dtype, {"accuracy": True})
@@ -100,11 +100,11 @@ def _hints(filename: str) -> Mapping[str, str]:
     return {**file_hints(filename), "device": folder[1] or "cuda"} if folder else file_hints(filename)
 
 
-def _describe_expected(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def _describe_expected(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
     compiler = named(measurement.backend)
     if record.benchmark.dtype and not measurement.device:  # Intel's list
         measurement.device = "xpu"
-    arguments.describe(measurement, record, given)
+    arguments.describe(measurement, record, parameters)
     if compiler and compiler.cudagraphs is None:
         measurement.backend = compiler.name("")
 

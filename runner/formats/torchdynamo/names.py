@@ -176,10 +176,10 @@ def _said_by_words(words: Sequence[str]) -> dict[str, str]:
     """Return dtype, mode and device among the words of a name; mixed precision with its type is amp_bf16."""
     hints = {}
     for parameter, known in _IN_FILE_NAMES.items():
-        place = next((place for place, word in enumerate(words) if word in known), None)
-        if place is not None:
-            word = "cuda" if words[place] == "rocm" else words[place]  # as torch calls it
-            following = words[place + 1] if place + 1 < len(words) else ""
+        position = next((index for index, word in enumerate(words) if word in known), None)
+        if position is not None:
+            word = "cuda" if words[position] == "rocm" else words[position]  # as torch calls it
+            following = words[position + 1] if position + 1 < len(words) else ""
             hints[parameter] = f"amp_{following}" if word == "amp" and following in _AMP_TYPES else word
     return hints
 
@@ -227,7 +227,6 @@ class Backend:
         return self.dynamo == "inductor" and self.export in {"none", "aot_inductor", "aot_precompile"}
 
     def name(self, device: str) -> str:
-        """Return the name in the results."""
         if self.export == "aot_precompile":
             return self.export
         if self.dynamo != "inductor":

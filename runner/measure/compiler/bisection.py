@@ -75,21 +75,21 @@ def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:
     try:
         # one thread: the workers that compile would start likewise
         with config.patch(compile_threads=1), _applications(CompilerBisector) as applications:
-            found = CompilerBisector.do_bisect(test)
-            detail = (found and found.debug_info) or applications(found)
+            culprit = CompilerBisector.do_bisect(test)
+            detail = (culprit and culprit.debug_info) or applications(culprit)
     except TimeoutError:
         problem = f"not finished within {limit_s:.0f} s, at {subsystem or backend}"
         return Explanation(backend if subsystem else "", problem=problem)
     except RuntimeError as error:  # two equal tests of one part ended differently
         return Explanation(backend, subsystem, problem=f"not the same each time: {plain(str(error))}")
-    if found is None:
+    if culprit is None:
         return Explanation(problem="it did not fail again")
     return Explanation(
-        found.backend,
-        found.subsystem or "",
-        found.bisect_number if detail != found.subsystem else None,
+        culprit.backend,
+        culprit.subsystem or "",
+        culprit.bisect_number if detail != culprit.subsystem else None,
         plain(detail),
-        "" if found.backend != "eager" else "dynamo's capture, or the model itself",
+        "" if culprit.backend != "eager" else "dynamo's capture, or the model itself",
     )
 
 
@@ -115,10 +115,10 @@ def _applications(bisector: Any) -> Iterator[Callable[[Any], str]]:
                     file.write(f"{backend} {subsystem} {number}={plain(debug_info())}\n")
             return disabled
 
-        def noted(found: Any) -> str:
-            lines = path.read_text().splitlines() if found and path.exists() else []
-            place = f"{found.backend} {found.subsystem} {found.bisect_number}=" if lines else ""
-            return next((line.removeprefix(place) for line in lines if line.startswith(place)), "")
+        def noted(culprit: Any) -> str:
+            lines = path.read_text().splitlines() if culprit and path.exists() else []
+            start = f"{culprit.backend} {culprit.subsystem} {culprit.bisect_number}=" if lines else ""
+            return next((line.removeprefix(start) for line in lines if line.startswith(start)), "")
 
         bisector.disable_subsystem = disable_subsystem
         try:

@@ -172,11 +172,11 @@ def _graph_breaks() -> tuple[Note, ...]:
     ]
     notes = compile_notes.without_twins(listed)
     # a frame that dynamo gave up as a whole is counted, but no reason is listed with its place
-    told = Counter(note.reason for note in notes)
+    noted = Counter(note.reason for note in notes)
     for reason, times in counters["graph_break"].items():
         note = compile_notes.graph_break(str(reason), [])
-        if times > told[note.reason]:
-            notes.append(dataclasses.replace(note, count=times - told[note.reason]))
+        if times > noted[note.reason]:
+            notes.append(dataclasses.replace(note, count=times - noted[note.reason]))
     return compile_notes.summed(notes)
 
 
@@ -193,25 +193,25 @@ def _cudagraph_skips() -> tuple[Note, ...]:
 
 def _caches() -> dict[str, tuple[int, int]]:
     """Return hits and misses by cache; what could not be cached is a miss."""
-    found: dict[str, list[int]] = {}
+    counts: dict[str, list[int]] = {}
     for group in ("inductor", "aot_autograd", "dynamo_cache"):
         for name, times in counters[group].items():
             if counted := _COUNTED.fullmatch(name):
                 cache = _CACHE_NAMES.get(counted["cache"], counted["cache"])
-                found.setdefault(cache, [0, 0])[counted["end"] != "hit"] += int(times)
+                counts.setdefault(cache, [0, 0])[counted["end"] != "hit"] += int(times)
             elif name in _BUNDLED:
-                found.setdefault("triton_bundler", [0, 0])[_BUNDLED[name]] += int(times)
+                counts.setdefault("triton_bundler", [0, 0])[_BUNDLED[name]] += int(times)
     autotuned = [now - before for now, before in zip(_autotuned(), _autotuned_before, strict=True)]
     if any(autotuned):
-        found["autotune"] = autotuned
-    return {cache: (hits, misses) for cache, (hits, misses) in sorted(found.items()) if hits or misses}
+        counts["autotune"] = autotuned
+    return {cache: (hits, misses) for cache, (hits, misses) in sorted(counts.items()) if hits or misses}
 
 
 def _autotuned() -> tuple[int, int]:
     """Return hits and misses of the local cache of autotuned configurations, since the process began."""
-    found = (0, 0)
+    counts = (0, 0)
     if remote_cache := sys.modules.get("torch._inductor.remote_cache"):  # not every backend needs inductor
         with note("phases"):
-            if one := remote_cache.cache_stats._stats.get(_LOCAL_AUTOTUNE):
-                found = (one.hit, one.miss)
-    return found
+            if counted := remote_cache.cache_stats._stats.get(_LOCAL_AUTOTUNE):
+                counts = (counted.hit, counted.miss)
+    return counts

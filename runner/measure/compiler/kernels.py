@@ -33,7 +33,7 @@ def kernels(modules: list[Any]) -> list[Kernel]:
     Each graph, forward or backward, has a module, and the same name in two of them is two kernels. Raise
     LookupError where none of those that a wrapper defines is recognised.
     """
-    found = []
+    kernels = []
     for module in modules:
         path = getattr(module, "__file__", None)
         if not path or not hasattr(module, "call"):
@@ -45,29 +45,29 @@ def kernels(modules: list[Any]) -> list[Kernel]:
             # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
             launchers = getattr(getattr(module, name, None), "launchers", None) or []
             binary = str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
-            found.append(Kernel(name, binary or digest(source)))
-    return found
+            kernels.append(Kernel(name, binary or digest(source)))
+    return kernels
 
 
-def kernels_hash(found: Iterable[Kernel]) -> str:
+def kernels_hash(kernels: Iterable[Kernel]) -> str:
     """Return a hash that is equal in two processes that run the same kernels (measuring rule 21), in any
     order of their graphs. It begins with the number of its rule: hashes of two rules are not comparable."""
-    return f"{_HASH_RULE}:{digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
+    return f"{_HASH_RULE}:{digest(' '.join(f'{kernel.name}={kernel.content}' for kernel in sorted(kernels)))}"
 
 
 @lru_cache(maxsize=64)
 def kernel_sources(wrapper: str) -> Mapping[str, str]:
     """Return each kernel's source in a wrapper module's text, without what differs between two caches."""
     lines = wrapper.split("\n")
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for node in ast.parse(wrapper).body:
         if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
             continue
         name, source = node.targets[0].id, "\n".join(lines[node.lineno - 1 : node.end_lineno])
         if name == _CPP_WRAPPER:
-            found |= {match["name"]: match[0] for match in _CPP_KERNEL.finditer(source)}
+            sources |= {match["name"]: match[0] for match in _CPP_KERNEL.finditer(source)}
             for triton in (match["name"] for match in _TRITON_IN_CPP.finditer(source)):
-                found[triton] = "".join(re.findall(_TRITON_PART.format(name=triton), source, re.DOTALL))
+                sources[triton] = "".join(re.findall(_TRITON_PART.format(name=triton), source, re.DOTALL))
         elif name.startswith(_GENERATED):
-            found[name] = source
-    return {name: _FOLDER.sub("", source) for name, source in found.items()}
+            sources[name] = source
+    return {name: _FOLDER.sub("", source) for name, source in sources.items()}

@@ -112,29 +112,29 @@ def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produc
 
     Without steps, as on a CPU, kernels have no times. Graphs that did not run in a step have 0 calls.
     """
-    found = Produced(_totals(steps))
+    produced = Produced(_totals(steps))
     with note("kernel_count"):
-        found = replace(found, generated=generated_kernels(modules))
+        produced = replace(produced, generated=generated_kernels(modules))
     with note("kernels"):
-        compiled, code = _kernels(modules, steps, any_generated=found.generated != [])
-        found = replace(found, compiled=compiled, code=code)
-    return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=tuning.unpinned()))
+        compiled, code = _kernels(modules, steps, any_generated=produced.generated != [])
+        produced = replace(produced, compiled=compiled, code=code)
+    return replace(produced, compiled=replace(graph_facts(produced.compiled), unpinned=tuning.unpinned()))
 
 
 def _kernels(
     modules: list[Any], steps: Sequence[Sequence[Work]], *, any_generated: bool
 ) -> tuple[Compiled, dict[str, str]]:
     """Return the kernels and the code of the largest. Raise LookupError where generated ones have no call."""
-    found = graphs(modules)
-    if any_generated and not any(call.generated for graph in found for call in graph.calls):
+    captured = graphs(modules)
+    if any_generated and not any(call.generated for graph in captured for call in graph.calls):
         raise LookupError("the wrappers' calls of their kernels are not recognised")
-    profile = _Profile(steps, found)
+    profile = _Profile(steps, captured)
     kernels: list[Kernel] = []
     code: dict[str, str] = {}
-    for number, graph in enumerate(found):
+    for number, graph in enumerate(captured):
         slots: dict[str, list[int]] = defaultdict(list)
-        for place, call in enumerate(graph.calls):
-            slots[call.slot].append(place)
+        for index, call in enumerate(graph.calls):
+            slots[call.slot].append(index)
         for places in slots.values():
             call = graph.calls[places[0]]
             kernel = (
@@ -169,7 +169,7 @@ class _Part:
 class _Profile:
     """The profiled steps, joined to the calls of the graphs."""
 
-    def __init__(self, steps: Sequence[Sequence[Work]], found: Sequence[Graph]) -> None:
+    def __init__(self, steps: Sequence[Sequence[Work]], captured: Sequence[Graph]) -> None:
         self._steps = len(steps)
         self._parts: dict[Any, _Part] = {}
         known: dict[tuple[str, ...], list[Owner]] = {}  # most steps run the same kernels
@@ -177,11 +177,11 @@ class _Profile:
             before: Owner = None
             names = tuple(work.name for work in step)
             if names not in known:
-                known[names] = owners(step, found)
+                known[names] = owners(step, captured)
             for work, owner in zip(step, known[names], strict=True):
                 part = self._part(owner or work.name)
                 part.times_us[number] += work.duration_us
-                is_new = owner is None or owner != before or found[owner[0]].calls[owner[1]].generated
+                is_new = owner is None or owner != before or captured[owner[0]].calls[owner[1]].generated
                 part.calls[number] += is_new
                 if number == 0:
                     part.work.append(work)
@@ -226,7 +226,7 @@ class _Profile:
 
     def others(self) -> list[Kernel]:
         """Return what ran in a step and belongs to no call: copies, and kernels of eager code."""
-        found = []
+        timed = []
         for name, part in self._parts.items():
             if isinstance(name, tuple):
                 continue
@@ -234,8 +234,8 @@ class _Profile:
             kind: KernelKind = "other" if any(work.launch for work in part.work) else "copy"
             kernel = Kernel(slot, digest(slot), digest(name), name[:_MOST_NAME], kind)
             time_us = round(median(part.times_us), 3)
-            found.append(replace(kernel, calls=median(part.calls), time_us=time_us))
-        return found
+            timed.append(replace(kernel, calls=median(part.calls), time_us=time_us))
+        return timed
 
 
 def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
@@ -281,12 +281,12 @@ def _library(call: Call, work: list[Work] | None) -> Kernel | None:
     """Return an operator of a library; None for one that launched nothing, such as a view."""
     if work is not None and not work:
         return None
-    launched = [one for one in work or [] if one.launch]
-    name = max(launched, key=lambda one: one.duration_us).name if launched else call.name
+    launched = [part for part in work or [] if part.launch]
+    name = max(launched, key=lambda part: part.duration_us).name if launched else call.name
     return Kernel(
         slot=call.slot,
-        choice=digest(call.slot, *(f"{one.name} {one.launch}" for one in launched)),
-        binary=digest(call.name, *(one.name for one in launched)),
+        choice=digest(call.slot, *(f"{part.name} {part.launch}" for part in launched)),
+        binary=digest(call.name, *(part.name for part in launched)),
         name=name[:_MOST_NAME],
         kind="library",
         origins=call.origins,
@@ -329,7 +329,7 @@ def _moved_bytes(kernel: Generated, kind: KernelKind, call: Call) -> int | None:
     An operand of which the kernel gathers some elements counts as often as its code can access one.
     """
     head = _HEAD.search(kernel.code)
-    names = [found["name"] or found["name_cpp"] for found in _POINTER.finditer(head[0])] if head else []
+    names = [match["name"] or match["name_cpp"] for match in _POINTER.finditer(head[0])] if head else []
     if len(names) != len(call.operands):
         return None
     iterations = call.iterations if kind in {"pointwise", "reduction"} else 0
@@ -377,9 +377,9 @@ def library_sizes(call: Call) -> tuple[int | None, int | None]:
     return sum(operand.bytes or 0 for operand in moved), flops
 
 
-def _product(place: int) -> _Formula:
+def _product(index: int) -> _Formula:
     """Return the formula of a product whose left matrices are the operand at this place."""
-    return lambda operands, result: 2 * prod(result.sizes) * operands[place].sizes[-1]
+    return lambda operands, result: 2 * prod(result.sizes) * operands[index].sizes[-1]
 
 
 def _attention(operands: Sequence[Operand], _result: Operand) -> int:
@@ -396,7 +396,7 @@ def _attention_backward(operands: Sequence[Operand], _result: Operand) -> int:
 _FORMULAS: dict[str, _Formula] = {
     **dict.fromkeys(("mm", "bmm", "_int_mm", "_scaled_mm"), _product(0)),
     **dict.fromkeys(("addmm", "baddbmm"), _product(1)),
-    "convolution": lambda given, result: 2 * prod(result.sizes) * prod(given[1].sizes[1:]),
+    "convolution": lambda operands, result: 2 * prod(result.sizes) * prod(operands[1].sizes[1:]),
     "convolution_transposed": lambda given, _result: 2 * prod(given[0].sizes) * prod(given[1].sizes[1:]),
-    "convolution_backward": lambda given, gradient: 2 * prod(gradient.sizes) * prod(given[2].sizes[1:]),
+    "convolution_backward": lambda operands, gradient: 2 * prod(gradient.sizes) * prod(operands[2].sizes[1:]),
 }

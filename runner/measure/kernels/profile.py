@@ -38,36 +38,36 @@ def owners(step: Sequence[Work], graphs: Sequence[Graph]) -> list[Owner]:
     names = [work.name for work in step]
     generated = [
         [
-            (place, graph.kernels[call.name].function)
-            for place, call in enumerate(graph.calls)
+            (index, graph.kernels[call.name].function)
+            for index, call in enumerate(graph.calls)
             if call.generated
         ]
         for graph in graphs
     ]
     known = {name for calls in generated for _place, name in calls}
-    found: list[Owner] = [None] * len(names)
-    places = [place for place, name in enumerate(names) if name in known]
-    for place, owner in zip(places, _generated([names[index] for index in places], generated), strict=True):
-        found[place] = owner
+    result: list[Owner] = [None] * len(names)
+    places = [index for index, name in enumerate(names) if name in known]
+    for index, owner in zip(places, _generated([names[index] for index in places], generated), strict=True):
+        result[index] = owner
     waiting = [graph for graph, calls in enumerate(generated) if not calls]
     for begin, end in pairwise((-1, *places, len(names))):
         if end - begin < 2:
             continue
-        before = found[begin] if begin >= 0 else None
-        after = found[end] if end < len(names) else None
+        before = result[begin] if begin >= 0 else None
+        after = result[end] if end < len(names) else None
         calls = _calls_between(graphs, before, after, waiting)
         operators = [graphs[graph].calls[call].name for graph, call in calls]
-        for place, call in enumerate(_split(tuple(names[begin + 1 : end]), tuple(operators)), begin + 1):
-            found[place] = None if call is None else calls[call]
-    return found
+        for index, call in enumerate(_split(tuple(names[begin + 1 : end]), tuple(operators)), begin + 1):
+            result[index] = None if call is None else calls[call]
+    return result
 
 
 def _generated(names: Sequence[str], generated: Sequence[list[tuple[int, str]]]) -> list[Owner]:
     """Return the calls of generated kernels: of a graph that runs as a whole, else of any with the name."""
-    found: list[Owner] = []
+    result: list[Owner] = []
     runs = [0] * len(generated)
-    while len(found) < len(names):
-        begin = len(found)
+    while len(result) < len(names):
+        begin = len(result)
         whole = [
             (-runs[graph], len(calls), -graph)
             for graph, calls in enumerate(generated)
@@ -76,17 +76,17 @@ def _generated(names: Sequence[str], generated: Sequence[list[tuple[int, str]]])
         if whole:
             graph = -max(whole, key=lambda rank: (rank[1], rank[0], rank[2]))[2]
             runs[graph] += 1
-            found += [(graph, place) for place, _name in generated[graph]]
+            result += [(graph, index) for index, _name in generated[graph]]
             continue
-        found.append(
+        result.append(
             next(
-                (graph, place)
+                (graph, index)
                 for graph, calls in enumerate(generated)
-                for place, name in calls
+                for index, name in calls
                 if name == names[begin]
             )
         )
-    return found
+    return result
 
 
 def _calls_between(
@@ -96,15 +96,15 @@ def _calls_between(
     beginning of the next, with the graphs between them that call libraries alone."""
     if before and after and before[0] == after[0] and before[1] < after[1]:
         return [(before[0], call) for call in range(before[1] + 1, after[1])]
-    found = []
+    missed = []
     if before:
-        found += [(before[0], call) for call in range(before[1] + 1, len(graphs[before[0]].calls))]
+        missed += [(before[0], call) for call in range(before[1] + 1, len(graphs[before[0]].calls))]
     while waiting and (after is None or waiting[0] < after[0]):
         graph = waiting.pop(0)
-        found += [(graph, call) for call in range(len(graphs[graph].calls))]
+        missed += [(graph, call) for call in range(len(graphs[graph].calls))]
     if after:
-        found += [(after[0], call) for call in range(after[1])]
-    return found
+        missed += [(after[0], call) for call in range(after[1])]
+    return missed
 
 
 @lru_cache(maxsize=1024)
@@ -119,9 +119,9 @@ def _split(names: tuple[str, ...], operators: tuple[str, ...]) -> tuple[int | No
     # at [kernels, operators] that are done: the cost so far, and where that came from
     best: dict[tuple[int, int], tuple[float, tuple[int, int]]] = {(0, 0): (0.0, (0, 0))}
 
-    def offer(place: tuple[int, int], cost: float, before: tuple[int, int]) -> None:
-        if place not in best or cost < best[place][0]:
-            best[place] = cost, before
+    def offer(position: tuple[int, int], cost: float, before: tuple[int, int]) -> None:
+        if position not in best or cost < best[position][0]:
+            best[position] = cost, before
 
     for here in product(range(len(names) + 1), range(len(operators) + 1)):
         (used, done), cost = here, best[here][0]

@@ -143,7 +143,7 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
 
     A backward graph has the ordinal of its forward graph, since caches load the two in another order.
     """
-    found: list[Graph] = []
+    captured: list[Graph] = []
     ordinals: dict[str, int] = {}
     for module in modules:
         path = getattr(module, "__file__", None)
@@ -158,12 +158,12 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
             direction = "backward" if "tangents_1" in text else direction
         ordinal = ordinals.get(number, -1) if direction == "backward" else -1
         if ordinal < 0:
-            ordinal = sum(graph.direction != "backward" for graph in found)
+            ordinal = sum(graph.direction != "backward" for graph in captured)
         if direction != "backward":
             ordinals[number] = ordinal
         calls, kernels = _of_wrapper(text, f"{ordinal}_{direction}")
-        found.append(Graph(ordinal, direction, calls, module, kernels))
-    return found
+        captured.append(Graph(ordinal, direction, calls, module, kernels))
+    return captured
 
 
 def slot_of(autotuner: Any, modules: Iterable[Any]) -> str:
@@ -185,7 +185,7 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
     """Give each call its slot: all calls of a generated kernel have one, each call of a library its own."""
     seen: Counter[str] = Counter()
     of_kernel: dict[str, str] = {}
-    found = []
+    with_slots = []
     for call in calls:
         slot = of_kernel.get(call.name) if call.generated else None
         if slot is None:
@@ -197,26 +197,26 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
             seen[key] += 1
             if call.generated:
                 of_kernel[call.name] = slot
-        found.append(replace(call, slot=slot))
-    return tuple(found)
+        with_slots.append(replace(call, slot=slot))
+    return tuple(with_slots)
 
 
 @lru_cache(maxsize=64)
 def _of_wrapper(text: str, graph: str) -> tuple[tuple[Call, ...], dict[str, Generated]]:
     """Return the calls with their slots, and the generated kernels, of a wrapper's text."""
     kernels = {name: Generated(source, source, name) for name, source in kernel_sources(text).items()}
-    for found in _CODE.finditer(text):
-        source = kernels[found["name"]].source if found["name"] in kernels else found[0]
-        kernels[found["name"]] = Generated(source, found["code"], found["function"] or found["name"])
+    for match in _CODE.finditer(text):
+        source = kernels[match["name"]].source if match["name"] in kernels else match[0]
+        kernels[match["name"]] = Generated(source, match["code"], match["function"] or match["name"])
     return _with_slots(graph, _Scan(text, set(kernels)).calls), kernels
 
 
-def _result_of(call: Call, place: int) -> Operand:
+def _result_of(call: Call, index: int) -> Operand:
     """Return a library's result where its sizes are those of an operand, else one of unknown sizes."""
     if "scaled_dot_product" in call.name:
         likes = call.operands[1:4] if call.name.endswith("_backward") else call.operands[:1]
-        if place < len(likes):
-            return likes[place]
+        if index < len(likes):
+            return likes[index]
     return Operand(call.operands[0].dtype if call.operands else "", (-1,))
 
 
@@ -316,8 +316,8 @@ class _Scan:
         if name.endswith("_out"):  # first of the arguments is what the last is in Python
             name, operands = name.removesuffix("_out"), [*operands[1:], *operands[:1]]
         self._add_library(name, operands)
-        for place, handle in enumerate(re.findall(r"&(\w+)_handle", arguments)):
-            self._tensors[handle] = _result_of(self.calls[-1], place)
+        for index, handle in enumerate(re.findall(r"&(\w+)_handle", arguments)):
+            self._tensors[handle] = _result_of(self.calls[-1], index)
 
     def _add_library(self, name: str, operands: list[Operand]) -> None:
         name = _SAME_OPERATOR.get(name, name)
@@ -338,19 +338,19 @@ class _Scan:
             self.calls[-1] = replace(last, results=(*last.results, self._tensors[name]))
 
     def _operands(self, arguments: str) -> list[Operand]:
-        found = []
+        operands = []
         for match in _OPERAND.finditer(arguments):
             base = self._tensors.get(match["base"] or match["name"] or "")
             if base is None:
                 continue
             if match["name"]:
-                found.append(base)
+                operands.append(base)
             elif match["size_array"]:
                 sizes, strides = (self._array(match[part]) for part in ("size_array", "stride_array"))
-                found.append(self._operand(base.dtype, sizes, strides))
+                operands.append(self._operand(base.dtype, sizes, strides))
             else:
-                found.append(self._operand(base.dtype, match["sizes"], match["strides"]))
-        return found
+                operands.append(self._operand(base.dtype, match["sizes"], match["strides"]))
+        return operands
 
     def _array(self, text: str) -> str:
         """Return the elements of an array of C++; of a scalar it is a null pointer. Other text as it is."""

@@ -110,7 +110,7 @@ def template_config(source: str) -> str:
     """Return the configuration in a template's source, as `ranking` has it; '' for any other kernel."""
     if "@triton_heuristics.template(" not in source:
         return ""
-    constants = {found["name"]: found["value"] for found in _CONSTANT.finditer(source)}
+    constants = {match["name"]: match["value"] for match in _CONSTANT.finditer(source)}
     constants.pop("INDEX_DTYPE", None)
     return _text(dict(sorted(constants.items())) | {m["name"]: m["value"] for m in _LAUNCH.finditer(source)})
 
@@ -153,7 +153,7 @@ def _note_offers(autotuner: Any, *_others: Any) -> None:
     """Note the configurations that an autotuner holds: those to compile, else those that are. Before they are
     compiled, since those that fail go, and after, since inductor adds some."""
     compiled = getattr(autotuner, "compile_results", None) or autotuner.launchers
-    configs = autotuner.configs or [one.config for one in compiled]
+    configs = autotuner.configs or [launcher.config for launcher in compiled]
     texts = {*vars(autotuner).get(_OFFERED, ()), *map(config_text, configs)}
     if autotuner.inductor_meta.get("coordinate_descent_tuning"):
         texts.add(SEARCHES_ON)
@@ -165,10 +165,10 @@ def _note_files(autotuner: Any, _result: Any, *args: Any) -> None:
     from torch._inductor.codecache import CudaKernelParamCache  # noqa: PLC0415 - only with Triton
 
     saved = CudaKernelParamCache.get(autotuner.inductor_meta["kernel_name"]) or {}
-    found = _of_launcher(autotuner, args[-1], getattr(autotuner.fn, "src", ""))
+    tuned = _of_launcher(autotuner, args[-1], getattr(autotuner.fn, "src", ""))
     for value in saved.values():
         if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
-            _by_file[PurePath(value).name] = found
+            _by_file[PurePath(value).name] = tuned
 
 
 def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others: Any) -> None:
@@ -199,7 +199,7 @@ def _description(choice: Any) -> str:
 
 def _choice(choice: Any) -> str:
     """Return a template's configuration as `template_config` has it, or a library's name."""
-    pairs = {found["name"]: found["value"] for found in _PAIR.finditer(_description(choice))}
+    pairs = {match["name"]: match["value"] for match in _PAIR.finditer(_description(choice))}
     return _text(pairs) if pairs else str(choice.name)
 
 

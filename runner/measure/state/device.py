@@ -107,13 +107,13 @@ def default_threads() -> int:
 
 def environment(device: Device) -> Environment:
     """Return the facts about this process, its torch, and its device as torch names it."""
-    found = machine.environment(device.type)
-    variables = {name: value for name, value in found.variables.items() if name != ASK_NVML}
+    environment = machine.environment(device.type)
+    variables = {name: value for name, value in environment.variables.items() if name != ASK_NVML}
     if device.type == "cpu":
-        return replace(found, variables=variables)
+        return replace(environment, variables=variables)
     memory_bytes = torch.cuda.get_device_properties(0).total_memory
     named = {"gpu": device.name, "gpu_uuid": device.key, "gpu_memory_bytes": memory_bytes}
-    return replace(found, variables=variables, **named)
+    return replace(environment, variables=variables, **named)
 
 
 def device_state(device: Device) -> State | None:
@@ -218,7 +218,7 @@ def busy_seconds(lines: Iterable[str], processors: Iterable[int]) -> float:
     """Return the busy time of these processors from the lines of /proc/stat; stolen time counts."""
     names = {f"cpu{number}" for number in processors}
     rows = (line.split() for line in lines)
-    return sum(int(row[1 + place]) for row in rows if row and row[0] in names for place in _BUSY) / _TICKS
+    return sum(int(row[1 + index]) for row in rows if row and row[0] in names for index in _BUSY) / _TICKS
 
 
 def _own_seconds() -> float:

@@ -50,9 +50,9 @@ def cache_variables(folder: Path) -> dict[str, str]:
     """Return variables that keep all compile caches of a process below `folder`, which is created."""
     variables = {f"TORCHINDUCTOR_{cache}_REMOTE_CACHE": "0" for cache in _REMOTE_CACHES}
     for name in _CACHE_VARIABLES:
-        place = folder / name.lower()
-        place.mkdir(parents=True, exist_ok=True)
-        variables[name] = str(place)
+        cache = folder / name.lower()
+        cache.mkdir(parents=True, exist_ok=True)
+        variables[name] = str(cache)
     return variables
 
 

@@ -63,12 +63,12 @@ def at_full_clock(
         torch.cuda.empty_cache()
         trace = profile(call, before_call=before_call)
         rounds.append((active_time(trace), trace))
-    rounds.sort(key=lambda one: median(one[0].steps_ms))
-    kept = [found for found, _trace in rounds[: (len(rounds) + 1) // 2]]
+    rounds.sort(key=lambda timed_round: median(timed_round[0].steps_ms))
+    quiet = [timing for timing, _trace in rounds[: (len(rounds) + 1) // 2]]
     together = GpuActiveTime(
-        steps_ms=[step_ms for found in kept for step_ms in found.steps_ms],
-        steps=[step for found in kept for step in found.steps],
-        launches=kept[0].launches,
+        steps_ms=[step_ms for timing in quiet for step_ms in timing.steps_ms],
+        steps=[step for timing in quiet for step in timing.steps],
+        launches=quiet[0].launches,
     )
     return together, rounds[0][1]
 
@@ -109,11 +109,11 @@ def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:
     ends = sorted(
         float(event["ts"]) + float(event["dur"]) for event in events if event.get("name") == _BOUNDARY
     )
-    found = by_step(work, ends, steps)
-    active_us = [union(one.interval for one in step) for step in found or [work]]
+    of_steps = by_step(work, ends, steps)
+    active_us = [union(event.interval for event in step) for step in of_steps or [work]]
     return GpuActiveTime(
-        steps_ms=[time_us / 1e3 / (1 if found else steps) for time_us in active_us],
-        steps=found,
+        steps_ms=[time_us / 1e3 / (1 if of_steps else steps) for time_us in active_us],
+        steps=of_steps,
         launches=len(work) / steps,
     )
 
@@ -137,9 +137,9 @@ def by_step(work: Sequence[Work], ends: Sequence[float], steps: int) -> list[lis
     """Return what ran in each step, which lies between two ends of synchronisations; nothing if that gives
     another number of steps than there were."""
     groups: list[list[Work]] = []
-    rest = sorted(work, key=lambda one: one.interval)
+    rest = sorted(work, key=lambda event: event.interval)
     for end in ends:
-        group = [one for one in rest if one.interval[1] <= end]
+        group = [event for event in rest if event.interval[1] <= end]
         if group:
             groups.append(group)
             rest = rest[len(group) :]

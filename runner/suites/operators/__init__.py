@@ -88,7 +88,6 @@ def _case_of(name: str) -> Case:
 
 
 def call_metrics(task: TaskSpec) -> tuple[str, ...]:
-    """Return the metrics of one recorded call."""
     on_cuda = task.device == "cuda" and task.setting("graph_replay")
     return (*STEP_METRICS, *(METRICS_CUDA if on_cuda else ()))
 

@@ -60,6 +60,15 @@ class XlaSuite(Suite):
         super().check(task)
         check_origin(task, ORIGINS)
 
+    def normalized(self, task: TaskSpec) -> TaskSpec:
+        """Leave out XLA's flags in cells without XLA, as its runner has no such cells."""
+        found = super().normalized(task)
+        if task.backend in ON_XLA:
+            return found
+        return replace(
+            found, knobs={name: value for name, value in found.knobs.items() if name != "xla_flags"}
+        )
+
     def backends_on(self, device: str) -> tuple[str, ...]:
         """Leave out XLA's on CUDA, which torch_xla no longer supports."""
         return tuple(name for name in self.backends if device == "cpu" or name not in ON_XLA)

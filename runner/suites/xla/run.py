@@ -126,9 +126,11 @@ def _variables(spec: TaskSpec, artifacts: Path, *, dumps: bool) -> dict[str, str
         "PJRT_DEVICE": spec.device.upper(),
         "XLA_DISABLE_FUNCTIONALIZATION": "0" if functional else "1",
     }
+    flags = [os.environ.get("XLA_FLAGS", ""), str(spec.setting("xla_flags") or "")]
     if dumps and spec.setting("dump_hlo"):
         (artifacts / _HLO).mkdir(parents=True, exist_ok=True)
-        variables["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={artifacts / _HLO}".strip()
+        flags.append(f"--xla_dump_to={artifacts / _HLO}")
+    variables["XLA_FLAGS"] = " ".join(filter(None, flags))
     if dumps and (form := spec.setting("save_ir_format")):
         (artifacts / _IR).mkdir(parents=True, exist_ok=True)
         variables["XLA_SAVE_TENSORS_FMT"] = str(form)

@@ -10,8 +10,10 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
+from hud.judging.regressions import events
 from hud.judging.regressions.groups import make_causes
 from hud.models import Cause, Measurement, Regression, Run, Stream
+from hud.problems import Problem
 from tests.support.factories import create_experiment, create_measurement, create_regression, create_run
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +76,40 @@ def test_causes_that_belong_together_are_merged_and_the_older_id_stays() -> None
     assert again.status_code == 409
     assert api.get("/api/v1/causes", {"state": "open"}).json()["items"] == []
     assert api.get("/api/v1/causes/999999").status_code == 404
+
+
+def test_one_step_is_one_cause_on_all_archs_and_metrics() -> None:
+    """Hosts have runs of their own; what they share is the commits."""
+    stream = Stream.objects.get_or_create(name="nightly")[0]
+    for arch in ("h200", "b200"):
+        good, first = (
+            create_run(stream=stream, branch="main", commit=commit, order_time=NOW - timedelta(days=days))
+            for commit, days in (("c0", 2), ("c1", 1))
+        )
+        for metric in ("speedup", "device_latency_ms"):
+            experiment = create_experiment(suite="timm", case="mobilenetv2_100", knobs={}, arch=arch)
+            point = create_measurement(experiment, metric=metric, value=1.0, run=first)
+            create_regression(point, change=-0.2, last_good_run=good)
+    other = create_measurement(create_experiment(suite="micro"), value=1.0, run=first)
+    create_regression(other, change=-0.2, last_good_run=good)
+    make_causes()
+    assert sorted(map(len, members().values())) == [1, 4]
+    one = Regression.objects.filter(series__experiment__arch="h200").earliest("pk")
+    assert len(events.decide(one, "accept", who="mara", note="needed")) == 4
+    assert Regression.objects.filter(state="accepted").count() == 4
+    counts = Client().get("/regressions.json?stream=nightly").json()["counts"]
+    assert counts == {"causes": 1, "series": 1}
+
+
+def test_a_decision_is_of_the_whole_cause_or_of_none() -> None:
+    run = night()
+    rows = [regression(case, run) for case in "abc"]
+    make_causes()
+    Regression.objects.filter(pk=rows[2].pk).update(state="confirmed")
+    with pytest.raises(Problem) as refusal:
+        events.decide(Regression.objects.get(pk=rows[0].pk), "dismiss", who="mara", note="noise")
+    assert refusal.value.status == 409
+    assert sorted(Regression.objects.values_list("state", flat=True)) == ["confirmed", "open", "open"]
 
 
 @pytest.mark.parametrize("seed", range(6))
