@@ -84,6 +84,14 @@ HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by o
 HUD_ACCESS_LOG = env_bool("HUD_ACCESS_LOG", default=PRODUCTION)  # a line of JSON for each request
 HUD_PUBLIC_URL = os.environ.get("HUD_PUBLIC_URL", "").rstrip("/")  # of links in messages
 HUD_WEBHOOK_PRIVATE = env_bool("HUD_WEBHOOK_PRIVATE", default=False)  # webhooks may have private addresses
+# of mail, under Django's names; without a host none is sent
+EMAIL_HOST = os.environ.get("EMAIL_HOST", "")
+EMAIL_PORT = int(env_number("EMAIL_PORT", 25))
+EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = env_bool("EMAIL_USE_TLS", default=False)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL") or "compiler-hud@localhost"
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
 HUD_REPO_URL = link_template("HUD_REPO_URL")  # https://github.com/pytorch/pytorch/commit/{commit}
 

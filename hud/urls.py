@@ -14,12 +14,12 @@ from hud.pages.compare import view as compare
 from hud.pages.compilers import view as compilers
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
+from hud.pages.follow import view as follow
 from hud.pages.funnel import view as funnel
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
 from hud.pages.model import view as models
-from hud.pages.notifications import view as notifications
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
@@ -63,7 +63,7 @@ _TABLES = {  # pages that are also data, at an address of their name
     "runs": runs.run_list,
     "regressions": regressions.regression_list,
     "rules": rules.rule_list,
-    "notifications": notifications.webhook_list,
+    "follow": follow.follow_list,
     "funnel": funnel.funnel,
     "hosts": hosts.host_list,
     "streams": streams.stream_list,
@@ -74,6 +74,7 @@ _TABLES = {  # pages that are also data, at an address of their name
 # Logs and artifacts, which were pages once
 _LOG = RedirectView.as_view(pattern_name="api:get_log", query_string=True)
 _ARTIFACT = RedirectView.as_view(pattern_name="api:get_artifact")
+_FOLLOW = RedirectView.as_view(pattern_name="follow", query_string=True)  # where webhooks were
 
 urlpatterns = [
     *(path(f"{name}/", view, name=name) for name, view in _TABLES.items()),
@@ -108,8 +109,11 @@ urlpatterns = [
     path("rules/<str:kind>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>/delete", rules.delete, name="rule_delete"),
-    path("notifications/create", notifications.create, name="webhook_create"),
-    path("notifications/<int:pk>/<str:action>", notifications.act, name="webhook_act"),
+    path("follow/create", follow.create, name="follow_create"),
+    path("follow/<int:pk>/<str:action>", follow.act, name="follow_act"),
+    path("follow/feed/<name:token>.xml", follow.feed, name="follow_feed"),
+    path("notifications/", _FOLLOW, name="notifications"),
+    path("notifications.<format:data_format>", _FOLLOW, name="notifications"),
     path("rename/", rename.page, name="rename"),
     path("rename/<int:pk>/remove", rename.remove, name="alias_remove"),
     path("runner/", hosts.runner, name="runner"),

@@ -18,7 +18,7 @@ client_address: ContextVar[str] = ContextVar("client_address", default="")
 # `key` of `key.revoke`
 KINDS = (
     "login", "logout", "user", "key", "upload", "run", "regression", "annotation", "known_failure", "host",
-    "schedule", "stream", "task", "rename", "rule", "webhook",
+    "schedule", "stream", "task", "rename", "rule", "webhook", "follow",
 )  # fmt: skip
 COLUMNS = DataTable[Audit](
     "id:int=pk at:datetime who:str action:str subject:str address:str detail:dict[str,Any]"

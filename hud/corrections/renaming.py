@@ -14,7 +14,18 @@ from django.db.models import Exists, OuterRef, QuerySet
 from hud.accounts import audit
 from hud.corrections.deletion import ChangedRows, delete_rows, judge_again, touch
 from hud.ingest.runs import changing_references
-from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
+from hud.models import (
+    Alias,
+    Expectation,
+    Experiment,
+    Follow,
+    Host,
+    Regression,
+    Run,
+    Series,
+    Target,
+    Threshold,
+)
 from hud.points import write as points
 from hud.problems import Problem
 from hud.sql import execute, fetch_tuples
@@ -125,6 +136,7 @@ def _rename_experiments(done: Renaming, alias: Alias) -> None:
     if not Experiment.objects.filter(**{kind: old}).exists():
         done.targets = _rename_rules(Target, kind, old, new)
         _rename_rules(Threshold, kind, old, new)
+        Follow.objects.filter(**{kind: old}).update(**{kind: new})
         if kind in {"suite", "case"}:
             Expectation.objects.filter(**{kind: old}).update(**{kind: new})
 

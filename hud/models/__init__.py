@@ -28,15 +28,15 @@ from hud.models.regressions import (
     Bisect,
     BisectStep,
     Cause,
+    Channel,
     Delivery,
+    Follow,
     Notice,
     OverdueSuite,
     Regression,
     RegressionEvent,
     RunEnd,
     SeriesState,
-    Webhook,
-    WebhookFormat,
 )
 from hud.models.runs import (
     ACTIVE,

@@ -1,13 +1,15 @@
-"""The present of each series, its regressions with their history, and the webhooks that are told of them.
+"""The present of each series, its regressions with their history, and who follows them.
 
 `Notice` is the outbox: a row is written in the transaction of the event it tells of. The deliverer groups
-notices into messages, and keeps one `Delivery` for each webhook until the receiver has answered.
+notices into messages, and keeps one `Delivery` for each receiver until it has answered.
 """
 
 import math
 import uuid
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.postgres.fields import ArrayField
@@ -119,6 +121,11 @@ class Regression(NamedRow):
         undecided = self.undecided and self.state in (RegressionState.SUSPECT, RegressionState.OPEN)
         return "inconclusive" if undecided else "drift" if self.kind == RegressionKind.DRIFT else "regressed"
 
+    @property
+    def cause_key(self) -> str:
+        """Return what it shares with the other regressions of its cause."""
+        return f"cause {self.cause_row_id}" if self.cause_row_id else f"{self.pk}"
+
 
 class RegressionEvent(NamedRow):
     """What happened to a regression, in order; never changed."""
@@ -212,22 +219,33 @@ class Backlog(NamedRow):
     judged = models.BigIntegerField(default=0)  # series since then
 
 
-class WebhookFormat(StrEnum):
+class Channel(StrEnum):
+    """How a message reaches who follows."""
+
     STANDARD = "standard"  # https://www.standardwebhooks.com
     SLACK = "slack"
     GITHUB = "github"  # a comment on an issue or pull request
+    MAIL = "mail"
+    FEED = "rss"
 
 
-class Webhook(NamedRow):
-    """An address that is told of regressions."""
+class Follow(NamedRow):
+    """Something that a person or the team is told of: what meets all conditions that are not empty."""
 
-    name = models.CharField(max_length=100, unique=True)
-    url = models.URLField(max_length=500)
-    secret = models.CharField(max_length=300, blank=True)  # signs standard messages; of GitHub the token
-    format = models.CharField(
-        max_length=10, choices=[(kind.value, kind.value) for kind in WebhookFormat], default="standard"
-    )
-    events = ArrayField(models.CharField(max_length=20))  # of hud.notifications.messages.EVENTS
+    user = models.ForeignKey(User, models.CASCADE, null=True, related_name="follows")  # NULL: the team
+    name = models.CharField(max_length=100, blank=True)
+    stream = models.ForeignKey(Stream, models.CASCADE, null=True, related_name="follows")
+    suite = models.CharField(max_length=60, blank=True, default="", db_default="")
+    case = models.CharField(max_length=200, blank=True, default="", db_default="")
+    arch = models.CharField(max_length=100, blank=True, default="", db_default="")
+    owner = models.ForeignKey(User, models.CASCADE, null=True, related_name="+")  # of regressions
+    regression = models.ForeignKey(Regression, models.CASCADE, null=True, related_name="+")  # with its cause
+    events = ArrayField(models.CharField(max_length=20))  # of hud.notifications.texts.EVENTS
+    channel = models.CharField(max_length=10, choices=choices_of(Channel), default=Channel.STANDARD)
+    url = models.CharField(max_length=500, blank=True)  # a mail address; '' that of the user
+    # signs standard messages; of GitHub the token that may write, of a feed the one in its address
+    secret = models.CharField(max_length=300, blank=True)
+    hour = models.SmallIntegerField(null=True)  # of a daily digest, UTC; NULL at once
     active = models.BooleanField(default=True)
     created = models.DateTimeField(db_default=Now())
     last_at = models.DateTimeField(null=True)  # of the latest attempt
@@ -235,36 +253,61 @@ class Webhook(NamedRow):
     last_result = models.CharField(max_length=300, blank=True)
 
     def __str__(self) -> str:
-        return self.name
+        return self.name or self.subject
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """The conditions that are not empty, by name."""
+        words: dict[str, Any] = {"suite": self.suite, "case": self.case, "arch": self.arch}
+        words["stream"] = self.stream.name if self.stream else ""
+        words["owner"] = self.owner.get_username() if self.owner else ""
+        words["regression"] = self.regression.cause_key if self.regression else ""
+        return {name: word for name, word in words.items() if word}
+
+    @property
+    def subject(self) -> str:
+        return ", ".join(f"{name} {word}" for name, word in self.conditions.items()) or "everything"
+
+    @property
+    def receiver(self) -> tuple[str, str, str]:
+        """Return what is told once of each change, whatever follows lead to it."""
+        return self.channel, self.url or (self.user.email if self.user else ""), self.secret
+
+    def next_due(self, now: datetime) -> datetime:
+        if self.hour is None:
+            return now
+        due = now.replace(hour=self.hour, minute=0, second=0, microsecond=0)
+        return due if due > now else due + timedelta(days=1)
 
 
 class Notice(NamedRow):
-    """A change of a regression's state that webhooks are to be told of."""
+    """A change of a regression that who follows it is to be told of."""
 
     regression = models.ForeignKey(Regression, models.CASCADE, related_name="+")
-    state = models.CharField(max_length=12)  # the new one
+    state = models.CharField(max_length=12)  # the new one, or `assigned`
     note = models.CharField(max_length=1000, blank=True)
     who = models.CharField(max_length=150, blank=True)  # '' the judge
     created = models.DateTimeField(db_default=Now(), db_index=True)
 
 
 class RunEnd(NamedRow):
-    """A run that has ended, of which webhooks are to be told."""
+    """A run that has ended, of which who follows is to be told."""
 
     run = models.OneToOneField(Run, models.CASCADE, related_name="+")
     created = models.DateTimeField(db_default=Now())
 
 
 class Delivery(NamedRow):
-    """A message for one webhook."""
+    """A message for one receiver."""
 
-    webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
+    follow = models.ForeignKey(Follow, models.CASCADE, related_name="deliveries")
     message_id = models.UUIDField(default=uuid.uuid4)  # the same in every attempt
     event = models.CharField(max_length=30)
     data = models.JSONField()
     created = models.DateTimeField(db_default=Now())
     attempts = models.IntegerField(default=0)
     due = models.DateTimeField(db_default=Now())  # of the next attempt
+    began = models.DateTimeField(null=True)  # to send, without a known end so far
     delivered = models.DateTimeField(null=True)
     given_up = models.DateTimeField(null=True)
 
@@ -276,7 +319,7 @@ class Delivery(NamedRow):
 
 
 class OverdueSuite(NamedRow):
-    """A period without results that webhooks were told of."""
+    """A period without results that was told of."""
 
     stream = models.CharField(max_length=60, db_default="")
     suite = models.CharField(max_length=60)

@@ -10,12 +10,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-
-from django.conf import settings
 
 LIMIT_S = 10.0  # for all of a request
 _MOST_ANSWER_BYTES = 4096
@@ -40,9 +38,9 @@ class WebhookAnswer:
         return 200 <= self.status < 300
 
 
-def check_address(url: str) -> list[tuple[str, int]]:
+def check_address(url: str, *, private: bool) -> list[tuple[str, int]]:
     """Return the addresses, with the port, of a webhook's URL. Raise CannotSend if it is none of HTTP, does
-    not resolve, or leads to an address that is not public, unless HUD_WEBHOOK_PRIVATE is set."""
+    not resolve, or leads to an address that is not public and may not be `private`."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -55,17 +53,19 @@ def check_address(url: str) -> list[tuple[str, int]]:
     except (OSError, UnicodeError) as error:
         raise CannotSend(f"{host} has no address: {error}") from error
     addresses = list(dict.fromkeys((str(address[0]), int(address[1])) for *_kind, address in answers))
-    if not settings.HUD_WEBHOOK_PRIVATE:
+    if not private:
         for address, _port in addresses:  # one private address among public ones is a trap too
             if not _is_public(address):
                 raise CannotSend(f"{host} leads to {address}, which is not public; see HUD_WEBHOOK_PRIVATE")
     return addresses
 
 
-def post(url: str, body: bytes, headers: dict[str, str]) -> WebhookAnswer:
-    """Send a body. Raise CannotSend if no answer comes."""
+def post(
+    url: str, body: bytes, headers: dict[str, str], *, private: bool, begin: Callable[[], object]
+) -> WebhookAnswer:
+    """Send a body; `begin` is called once the connection is there. Raise CannotSend if no answer comes."""
     deadline = time.monotonic() + LIMIT_S
-    addresses, parts = check_address(url), urlsplit(url)
+    addresses, parts = check_address(url, private=private), urlsplit(url)
     host, port = str(parts.hostname), addresses[0][1]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
@@ -83,6 +83,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> WebhookAnswer:
                 if secured:
                     secured.do_handshake()
                 headers = {"Host": parts.netloc, "User-Agent": "compiler-hud", **headers}
+                begin()
                 connection.request("POST", path, body, headers)
                 answer = connection.getresponse()
                 text = answer.read(_MOST_ANSWER_BYTES).decode("utf-8", "replace").replace("\0", "")

@@ -390,7 +390,7 @@ def test_a_key_reads_no_data_that_its_scopes_do_not_permit(client: Client, setti
     settings.HUD_PUBLIC_READ = False
     upload_only = create_key(name="u", scopes=["upload"], who="t")[1]
     assert_problem(client.get("/runs.json", headers=bearer(upload_only)), 403)
-    for page in ("audit", "notifications", "keys"):
+    for page in ("audit", "follow", "keys"):
         assert_problem(client.get(f"/{page}.json", headers=bearer(key)), 403)
     admin = create_key(name="a", scopes=["admin"], who="t")[1]
     assert client.get("/audit.json", headers=bearer(admin)).status_code == 200

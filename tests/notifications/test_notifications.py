@@ -21,11 +21,12 @@ from django.utils import timezone
 from hud.judging.backlog import overdue_suites
 from hud.judging.regressions import events
 from hud.judging.regressions.events import apply, record
-from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Stream, Webhook
-from hud.notifications import sending, webhooks
-from hud.notifications.messages import EVENTS, queue_overdue
+from hud.models import Audit, Delivery, Follow, Metric, Notice, Regression, Run, SeriesState, Stream
+from hud.notifications import follows, sending
+from hud.notifications.follows import BACKOFF_S, deliver
+from hud.notifications.messages import queue_overdue
 from hud.notifications.sending import CannotSend
-from hud.notifications.webhooks import BACKOFF_S, deliver
+from hud.notifications.texts import EVENTS
 from hud.runs.tasks import cancel
 from hud.states.regressions import Event
 from tests.support.claims import attach, claim, end, request
@@ -79,9 +80,9 @@ def receiver(settings: Any) -> Iterator[Receiver]:
     found.server.server_close()
 
 
-def webhook(receiver: Receiver, kind: str = "standard", **over: Any) -> Webhook:
-    made = Webhook(name=kind, url=receiver.url, format=kind, events=list(EVENTS), **over)
-    webhooks.save(made, who="olga")
+def webhook(receiver: Receiver, kind: str = "standard", **over: Any) -> Follow:
+    made = Follow(**{"name": kind, "url": receiver.url, "channel": kind, "events": list(EVENTS), **over})
+    follows.save(made, who="olga")
     return made
 
 
@@ -224,16 +225,16 @@ def test_suspects_muted_ones_and_backfills_send_nothing(receiver: Receiver) -> N
 
 def test_a_webhook_hears_what_it_asked_for_and_nothing_while_it_is_paused(receiver: Receiver) -> None:
     made = webhook(receiver)
-    Webhook.objects.update(events=["confirmed"])
+    Follow.objects.update(events=["confirmed"])
     one = regress()
     events.decide_by_pairs(regression=one, confirmed=True, run_id=one.latest_run_id or 0)
     deliver()
     assert receiver.texts("type") == ["regression.confirmed"]
-    webhooks.set_active(made, active=False, who="olga")
-    Webhook.objects.update(events=list(EVENTS))
+    follows.set_active(made, active=False, who="olga")
+    Follow.objects.update(events=list(EVENTS))
     regress("gemv")
     assert deliver() == 0
-    webhooks.set_active(made, active=True, who="olga")
+    follows.set_active(made, active=True, who="olga")
     assert deliver() == 0
     receiver.status = 410
     regress("mlp")
@@ -270,9 +271,9 @@ def test_a_webhook_hears_what_it_asked_for_and_nothing_while_it_is_paused(receiv
 )
 def test_private_addresses_are_refused(url: str) -> None:
     with pytest.raises(ValidationError):
-        webhooks.save(Webhook(name="w", url=url, events=["open"]), who="olga")
+        follows.save(Follow(url=url, events=["open"]), who="olga")
     with pytest.raises(CannotSend):
-        sending.post(url, b"", {})
+        sending.post(url, b"", {}, private=False, begin=list)
 
 
 def test_a_name_that_leads_to_a_private_address_later_is_not_asked(
@@ -307,36 +308,39 @@ def test_a_receiver_that_does_not_end_is_left(receiver: Receiver, monkeypatch: p
     server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with pytest.raises(CannotSend):
-        sending.post(f"http://127.0.0.1:{server.server_port}/", b"{}", {})
+        sending.post(f"http://127.0.0.1:{server.server_port}/", b"{}", {}, private=True, begin=list)
     left.set()
     server.shutdown()
     server.server_close()
 
 
-def test_an_operator_makes_tests_and_deletes_a_webhook(client: Client, receiver: Receiver) -> None:
+def test_an_operator_makes_tests_and_deletes_a_teams_webhook(client: Client, receiver: Receiver) -> None:
     client.force_login(create_user())
-    given = {"name": "team", "url": receiver.url, "format": "standard", "events": ["open", "overdue"]}
-    shown = client.post("/notifications/create", given)
-    made = Webhook.objects.get()
+    given = {"name": "team", "url": receiver.url, "channel": "standard", "events": ["open", "overdue"]}
+    given["team"] = "on"
+    shown = client.post("/follow/create", given)
+    made = Follow.objects.get()
+    assert made.user is None
     assert made.secret.encode() in shown.content, "shown once"
-    assert made.secret.encode() not in client.get(f"/notifications/?edit={made.pk}").content
-    (row,) = client.get("/notifications.json").json()["items"]
+    assert made.secret.encode() not in client.get(f"/follow/?edit={made.pk}").content
+    (row,) = client.get("/follow.json").json()["items"]
     assert made.secret not in str(row)
     assert "hook" not in str(row), "a path may be a secret"
-    client.post(f"/notifications/{made.pk}/test")
+    client.post(f"/follow/{made.pk}/test")
     assert receiver.texts("type") == ["test"]
-    assert client.post(f"/notifications/{made.pk}/change", {**given, "events": ["no"]}).status_code == 422
-    client.post(f"/notifications/{made.pk}/change", {**given, "events": ["open"]})
-    assert Webhook.objects.get().secret == made.secret
-    for address in ("https://api.github.invalid/comments", receiver.url):
-        other = client.post(f"/notifications/{made.pk}/change", {**given, "format": "github", "url": address})
+    assert client.post(f"/follow/{made.pk}/change", {**given, "events": ["no"]}).status_code == 422
+    client.post(f"/follow/{made.pk}/change", {**given, "events": ["open"]})
+    assert Follow.objects.get().secret == made.secret
+    for address in ("https://api.github.invalid/comments", receiver.url, "http://["):
+        other = client.post(f"/follow/{made.pk}/change", {**given, "channel": "github", "url": address})
         assert other.status_code == 422, "its secret does not go to another receiver"
-    client.post(f"/notifications/{made.pk}/delete")
-    assert not Webhook.objects.exists()
+    client.post(f"/follow/{made.pk}/delete")
+    assert not Follow.objects.exists()
     actions = list(
-        Audit.objects.filter(action__startswith="webhook").order_by("pk").values_list("action", flat=True)
+        Audit.objects.filter(action__startswith="follow").order_by("pk").values_list("action", flat=True)
     )
-    assert actions == ["webhook.create", "webhook.test", "webhook.change", "webhook.delete"]
+    assert actions == ["follow.create", "follow.test", "follow.change", "follow.delete"]
+    assert client.get("/notifications/").url == "/follow/"  # type: ignore[attr-defined]
 
 
 def test_what_had_results_and_has_none_for_36_hours_is_overdue_once(receiver: Receiver) -> None:
@@ -416,9 +420,9 @@ def test_the_text_of_a_runs_end_makes_no_line_of_its_own(receiver: Receiver, kin
 
 def test_a_webhook_that_did_not_ask_hears_of_no_run(receiver: Receiver) -> None:
     webhook(receiver)
-    Webhook.objects.update(events=["open"])
+    Follow.objects.update(events=["open"])
     attach("plain")
     cancel(run=request(), who="olga")
     assert deliver() == 0
-    Webhook.objects.update(events=list(EVENTS))
+    Follow.objects.update(events=list(EVENTS))
     assert deliver() == 0, "what ended before is old news"

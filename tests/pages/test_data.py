@@ -7,7 +7,7 @@ from django.test import Client
 
 from hud.accounts import keys
 from hud.accounts.roles import Role
-from hud.models import Target, Webhook
+from hud.models import Follow, Target
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_accelerator,
@@ -35,7 +35,7 @@ def test_a_csv_without_rows_has_the_header_of_one_with_rows(client: Client) -> N
     pages = {
         "audit.csv": "?subject=x", "code.csv": "?q=x", f"code.csv?{points}": "", f"compare.csv?{sides}": "",
         "compilers.csv": "", f"experiments/{measured.pk}.csv": "", "hosts.csv": "", "keys.csv": "",
-        "limits.csv": "", "notifications.csv": "", "overview.csv": "", "regressions.csv": "", "rules.csv": "",
+        "follow.csv": "", "limits.csv": "", "overview.csv": "", "regressions.csv": "", "rules.csv": "",
         f"runs/{one.pk}.csv": "", f"runs/{pairs.pk}.csv?table=pairs": "", "runs.csv": "?q=x",
         "search.csv?q=model": "", "streams.csv": "", "suites/micro.csv?q=layer": "",
         "models/micro/layer_norm.csv": "?stream=nightly",
@@ -62,7 +62,7 @@ def test_a_csv_without_rows_has_the_header_of_one_with_rows(client: Client) -> N
         create_measurement(measured, run=pairs, side=side)
     create_accelerator()
     keys.create_key(name="k", scopes=["read"], who="olga", owner=admin)
-    Webhook.objects.create(name="w", url="https://example.org/", events=["open"])
+    Follow.objects.create(url="https://example.org/", events=["open"])
     Target.objects.create(metric=create_metric(), value=1.0)
     for address in pages:
         assert empty[address] == header(address), address

@@ -22,16 +22,17 @@ from hud.api import api
 from hud.models import (
     Bisect,
     Cause,
+    Channel,
     Compilation,
     Delivery,
+    Follow,
     Import,
     Notice,
     Regression,
     Run,
-    Webhook,
-    WebhookFormat,
 )
-from hud.notifications.messages import queue_messages, queue_overdue, request_of
+from hud.notifications.messages import queue_messages, queue_overdue
+from hud.notifications.texts import request_of
 from tests.support.compilations import compiled, kernel, store
 from tests.support.contents import fill
 from tests.support.factories import (
@@ -53,8 +54,14 @@ ALLOWED = {
     r"/api/v1/export": "",  # raw
     r"/(runs|uploads)/\d+/delete": "",  # what would go
 }
-FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)")  # lead to the API
-STATUSES = {"/statusz": {200, 503}, "/login/": {302}, "/login/sso/": {404}, "/login/sso/callback/": {404}}
+FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)|/notifications(/|\.json)")  # lead elsewhere
+STATUSES = {
+    "/statusz": {200, 503},
+    "/login/": {302},
+    "/login/sso/": {404},
+    "/follow/feed/x.xml": {404},
+    "/login/sso/callback/": {404},
+}
 
 
 class RawReads(list[str]):
@@ -158,11 +165,11 @@ def test_no_address_reads_measurements_but_where_it_must(addresses: list[str], c
 def test_no_message_reads_measurements(addresses: list[str]) -> None:
     assert addresses
     now = timezone.now()
-    for kind in WebhookFormat:
-        Webhook.objects.create(
+    for kind in Channel:
+        Follow.objects.create(
             name=kind,
             url="https://example.org/x",
-            format=kind,
+            channel=kind,
             secret="YSBzZWNyZXQgb2YgMjQgY2hhcmFjdGVy",
             events=["open"],
         )
@@ -171,6 +178,6 @@ def test_no_message_reads_measurements(addresses: list[str]) -> None:
     raw = RawReads()
     with connection.execute_wrapper(raw):
         queue_overdue(now + timedelta(days=9))
-        assert queue_messages() >= len(WebhookFormat)
+        assert queue_messages() >= len(Channel)
         assert all(request_of(delivery, now)[0] for delivery in Delivery.objects.all())
     assert not raw

@@ -70,6 +70,7 @@ def fill() -> Contents:
         "uploads": upload.pk,
         "regressions": regression.pk,
         "hosts": host.pk,
+        "follow": "token",
     }
     more = [f"/runs/{active.pk}/", f"/runs/{run.pk}/?q=nothing", f"/regressions/?id={regression.pk}"]
     more += [reverse("model", args=["micro", case]) for case in (ATTACK, REVERSED, LONG)]

@@ -142,6 +142,8 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
         name = owner.get_username() if owner else ""
         _audit(regression, "assign", who, owner=name)
         record(regression, event="assign", who=who, note=name)
+        if owner:
+            Notice.objects.create(regression=regression, state="assigned", who=who)
     return regression
 
 

@@ -15,7 +15,7 @@ from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.management.rounds import RoundsCommand
 from hud.models import Heartbeat
-from hud.notifications.webhooks import deliver, deliver_until
+from hud.notifications.follows import deliver, deliver_until
 from hud.runs import matching, schedules, tasks
 
 logger = logging.getLogger(__name__)

@@ -125,7 +125,7 @@ def addresses() -> list[str]:
         f"/compare/?base=run:{older}&head=run:{newest}": f"/compare.json?base=run:{older}&head=run:{newest}",
         f"/code/?{code}": f"/code.json?{code}",
         "/search/?q=model_0": "/search.json?q=model_0",
-        **{f"/{name}/": f"/{name}.json" for name in ("limits", "funnel", "hosts", "rules", "notifications")},
+        **{f"/{name}/": f"/{name}.json" for name in ("limits", "funnel", "hosts", "rules", "follow")},
         **{f"/{name}/": f"/{name}.json" for name in ("keys", "audit")},
     }
     return [address for pair in found.items() for address in pair]
@@ -151,7 +151,7 @@ def measure(asked: list[str]) -> Iterator[Cost]:
     gc.freeze()  # as the web's workers do, with their threshold
     gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
     for address in asked:
-        needs_login = address.startswith(("/keys", "/audit", "/notifications"))
+        needs_login = address.startswith(("/keys", "/audit", "/follow"))
         yield _measured(admin if needs_login else visitor, address, backend)
 
 

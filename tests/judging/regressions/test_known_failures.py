@@ -10,7 +10,7 @@ import pytest
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.judging.regressions.known_failures import forget, mark
-from hud.models import Audit, Delivery, Experiment, KnownFailure, Notice, Regression, Stream, Webhook
+from hud.models import Audit, Delivery, Experiment, Follow, KnownFailure, Notice, Regression, Stream
 from hud.notifications.messages import queue_messages
 from hud.problems import Problem
 from hud.states.regressions import ACTIVE
@@ -88,7 +88,7 @@ def test_a_model_that_begins_to_fail_is_news_without_a_mark() -> None:
 
 @pytest.mark.parametrize("how", ["marked", "listed"])
 def test_what_fails_for_a_month_is_no_news_once_it_is_known(how: str) -> None:
-    Webhook.objects.create(name="w", url="https://example.org/", events=["open", "resolved", "confirmed"])
+    Follow.objects.create(url="https://example.org/", events=["open", "resolved", "confirmed"])
     for day in range(30):
         night(day, dlrm=1.2)
     if how == "listed":

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("hud", "0034_use_of_limits")]
+    dependencies = [("hud", "0035_presets_of_schedules")]
 
     operations = [
         migrations.AddField(
