@@ -14,6 +14,7 @@ from hud.pages.compare import view as compare
 from hud.pages.compilers import view as compilers
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
+from hud.pages.explore import view as explore
 from hud.pages.follow import view as follow
 from hud.pages.funnel import view as funnel
 from hud.pages.hosts import view as hosts
@@ -58,6 +59,7 @@ _TABLES = {  # pages that are also data, at an address of their name
     "suites": suites.suite_list,
     "code": code.code,
     "compare": compare.compare,
+    "explore": explore.explore,
     "search": search.search,
     "limits": limits.limits,
     "runs": runs.run_list,

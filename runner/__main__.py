@@ -13,7 +13,10 @@ from runner.cli import doctor
 from runner.cli import env as env_command
 from runner.cli import record as record_command
 from runner.cli import run as run_command
-from runner.cli.upload import PARAMETERS, check, connect, said_by_ci, upload_file
+from runner.cli.upload import PARAMETERS, check, connect, upload_file
+from runner.client.commands import add_commands
+from runner.client.connection import WrongUsage
+from runner.client.hud import said_by_ci
 from runner.formats.parameters import with_switch_values
 from runner.host import attach
 from runner.schema.options import Option
@@ -42,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
-    except (BadRequest, locks.Busy) as error:
+    except (BadRequest, WrongUsage, locks.Busy) as error:
         print(f"runner: {error}", file=sys.stderr)
-        return 2 if isinstance(error, BadRequest) else 1
+        return 1 if isinstance(error, locks.Busy) else 2
     return status
 
 
@@ -76,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     recording = commands.add_parser("record", help="write the operators that a model calls")
     record_command.add_arguments(recording)
     recording.set_defaults(command=record_command.main)
+    add_commands(commands)
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)

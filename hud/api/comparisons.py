@@ -35,6 +35,9 @@ class _CompareQuery(Filter):
     verdict: Literal["", "regressed", "improved", "failed", "inconclusive", "unchanged"] = ""
     formulas: Literal["", "hud"] = Field("", description="hud: those of PyTorch's HUD")
     format: Literal["json", "md"] = "json"
+    pairs: bool = Field(
+        False, description="1: items that moved or are undecided say which host can compare both builds"
+    )
 
 
 class CompareOut(Schema):
@@ -57,11 +60,12 @@ class CompareOut(Schema):
 def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     """Compare runs: matched cohort, a verdict for each experiment, aggregates with their 95 % interval. What
     another card, host or environment may have caused is inconclusive, with that as its reason."""
-    sides = {"base", "head", "stream", "format"}
+    sides = {"base", "head", "stream", "format", "pairs"}
     filters = Filters(**given.model_dump(exclude=sides))
     page = read(given.base, given.head, filters, stream_of(given.stream))
+    if given.format == "md" or given.pairs:
+        rows = text.shown(page, everything=given.pairs)
     if given.format == "md":
-        rows = text.shown(page, everything=False)
         return HttpResponse(text.markdown(page, rows), content_type="text/markdown; charset=utf-8")
     return {**page.to_json(), "items": page.to_rows()}
 

@@ -35,6 +35,20 @@ def words(most: int = 200, **shown: Any) -> Any:
     return parameter(forms.CharField(required=False, max_length=most), "", **shown)
 
 
+class SeveralTexts(forms.Field):
+    """A field that takes each of the values of a name."""
+
+    def clean(self, value: Sequence[str]) -> tuple[str, ...]:
+        texts = dict.fromkeys(text for text in value if text)
+        if any(len(text) > 200 or "\0" in text for text in texts) or len(texts) > 500:
+            raise ValidationError("At most 500 names of up to 200 characters.")
+        return tuple(texts)
+
+
+def several(**shown: Any) -> Any:
+    return parameter(SeveralTexts(), (), **shown)
+
+
 def one_of(*values: str, default: str = "", **shown: Any) -> Any:
     choices = [(value, value) for value in values]
     return parameter(forms.ChoiceField(required=False, choices=choices), default, **shown)
@@ -75,15 +89,16 @@ def read(kind: type[T], query: QueryDict, data_format: str = "") -> tuple[T, lis
             continue
         name = next((name for name in names if query.get(name)), names[0])
         value, texts = None, []
+        takes_several = isinstance(about["form_field"], SeveralTexts)
         try:
-            value = about["form_field"].clean(query.get(name))
+            value = about["form_field"].clean(query.getlist(name) if takes_several else query.get(name))
         except ValidationError as error:
             texts = error.messages
-        if len(query.getlist(name)) > 1:
+        if len(query.getlist(name)) > 1 and not takes_several:
             texts = ["Given more than once; it takes one value."]
         if texts:
             faults.append(Fault(f"/{name}", " ".join(texts)))
-        elif value not in (None, ""):
+        elif value not in (None, "", ()):
             values[part.name] = value
     if faults and data_format:
         raise Problem(400, "invalid query string", errors=faults)

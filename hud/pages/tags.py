@@ -252,6 +252,12 @@ def _html(address: str, short: str, full: str) -> SafeString:
     return span(join(link(address, code(short), title=full), button, by=""), "commit")
 
 
+@register.simple_tag
+def open_in_explore(**filters: Any) -> SafeString:
+    """Return a link to Explore with what its filters say."""
+    return link(streams.link(path("explore"), **filters), "Open in Explore", css="sm")
+
+
 @register.simple_tag(takes_context=True)
 def navigation(context: Any, here: str | None) -> SafeString:
     """Return the links to the pages in this one's stream, else in the front one, with how many causes wait

@@ -21,6 +21,7 @@ class Rerun:
     query: str
     in_pairs: bool = False  # of both versions, on one host
     hindrance: str = ""  # why it is not in pairs, or cannot be at all
+    pairs: Mapping[str, str] | None = None  # the host and its two interpreters, as a program requests them
 
 
 class Builds:
@@ -49,16 +50,16 @@ class Builds:
             return once
         if base and base == head:
             return replace(once, hindrance="both have the same torch")
-        both = {base, head}
         for accelerator, names in self._interpreters:
-            if both <= names.keys() and _fits(accelerator, experiment) and _offers(accelerator, experiment):
-                wanted = {
-                    "metric": metric,
-                    "place": f"{accelerator.host_id}:{accelerator.device}:{accelerator.arch}",
-                    "environment": names[head],
-                    "base_environment": names[base],
-                }
-                return Rerun(urlencode(wanted), in_pairs=True)
+            if (
+                names.keys() >= {base, head}
+                and _fits(accelerator, experiment)
+                and _offers(accelerator, experiment)
+            ):
+                both = {"environment": names[head], "base_environment": names[base]}
+                place = f"{accelerator.host_id}:{accelerator.device}:{accelerator.arch}"
+                query = urlencode({"metric": metric, "place": place, **both})
+                return Rerun(query, in_pairs=True, pairs={"host": accelerator.host.name, **both})
         return replace(once, hindrance="no host has both versions of torch")
 
     def of_regressions(self, regressions: Collection[Regression]) -> dict[int, Rerun]:

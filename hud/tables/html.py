@@ -79,6 +79,13 @@ def options(choices: Iterable[tuple[str, str]], chosen: str) -> SafeString:
     )
 
 
+def json_block(data: str, name: str) -> SafeString:
+    """Return a data block of JSON for the page's script."""
+    for char in "<>&":  # a data block ends at the first "</script" that stands in it
+        data = data.replace(char, f"\\u{ord(char):04x}")
+    return element("script", SafeString(data), type="application/json", id=name)
+
+
 def csrf_field(request: HttpRequest) -> SafeString:
     """Return the field that each form of a table needs, as the tag `csrf_token` does."""
     return SafeString(f'<input type="hidden" name="csrfmiddlewaretoken" value="{get_token(request)}">')

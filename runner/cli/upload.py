@@ -2,23 +2,20 @@
 
 import hashlib
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from runner.client.connection import HudError, Refused
+from runner.client.hud import Hud
 from runner.formats import reasons
 from runner.formats.bodies import CannotSplit, split
 from runner.formats.parameters import Parameters
-from runner.host.client import Hud, HudError, Refused, with_retries
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest
 
 _MAX_BODY_BYTES = 32 * 2**20  # what a hud takes unless its operator said otherwise
-_TIMEOUT_S = 120.0
-_PATIENCE_S = 60.0
 _PIECE_BYTES = 8 * 2**20  # of a file over the limit
-_POLL_S = 1.0  # of an import job
 
 
 @dataclass(frozen=True)
@@ -30,24 +27,7 @@ class Answer:
     delivered: bool = True
 
 
-# Variables of GitHub's and of GitLab's CI that say what a parameter does; several make one value.
-_CI_VARIABLES = {
-    "commit": (("GITHUB_SHA",), ("CI_COMMIT_SHA",)),
-    "branch": (("GITHUB_HEAD_REF",), ("GITHUB_REF_NAME",), ("CI_COMMIT_REF_NAME",)),
-    "run_id": (("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), ("CI_PIPELINE_ID", "CI_JOB_ID")),
-    "repo": (("GITHUB_REPOSITORY",), ("CI_PROJECT_PATH",)),
-}
 PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "filename")
-
-
-def said_by_ci(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters that the environment of a CI job says."""
-    said = {}
-    for parameter, choices in _CI_VARIABLES.items():
-        values = ("-".join(filter(None, map(environ.get, names))) for names in choices)
-        if value := next(filter(None, values), ""):
-            said[parameter] = value
-    return said
 
 
 def check(path: Path) -> None:
@@ -87,9 +67,7 @@ def upload_file(path: Path, hud: Hud, given: Mapping[str, str]) -> Answer:
 def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> Answer:
     """Post one body; try again, with growing random pauses, while the HUD cannot be reached."""
     try:
-        receipt = with_retries(lambda: hud.upload(filename, body, given), patience_s=_PATIENCE_S)
-        if "receipt" in receipt:
-            receipt = _wait_for_import(receipt, hud)
+        receipt = hud.upload(filename, body, given)
     except Refused as error:
         errors = error.problem.get("errors")
         entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
@@ -109,19 +87,6 @@ def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> An
     return Answer(reasons.is_all_stored(receipt), lines)
 
 
-def _wait_for_import(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
-    """Return the receipt of an import job once it has ended. Raise Refused if it failed."""
-    job_id = str(job["id"])
-    while job["state"] in {"queued", "running"}:
-        time.sleep(_POLL_S)
-        job = with_retries(lambda: hud.import_job(job_id), patience_s=_PATIENCE_S)
-    if job["state"] == "failed":
-        problem = dict(job["problem"] or {})
-        raise Refused(422, str(problem.get("detail", "")), problem)
-    receipt: dict[str, Json] = job["receipt"]
-    return receipt
-
-
 def _limit() -> int:
     return int(os.environ.get("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES))
 
@@ -130,7 +95,7 @@ def connect(address: str | None, key: str | None) -> Hud:
     """Return the HUD of --hud and --key. Raise BadRequest if one is missing or no address."""
     if not address or not key:
         raise BadRequest("upload needs --hud and --key, or HUD_URL and HUD_KEY")
-    return Hud(address, key, timeout_s=_TIMEOUT_S)
+    return Hud(address, key)
 
 
 def _place(entry: Mapping[str, Json]) -> str:

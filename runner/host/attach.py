@@ -14,8 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from runner.client.connection import HudError, KeyRefused, Untrusted, with_retries
 from runner.host.agent import Agent, Attachment
+<<<<<<< HEAD
 from runner.host.client import HudError, KeyRefused, with_retries
+=======
+from runner.schema.records import Json
+>>>>>>> main
 from runner.schema.suite import BadRequest
 from runner.system import account
 from runner.system.accelerators import accelerators
@@ -124,7 +129,7 @@ def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
     else:
         moved = f"; or --move {address}, if {known.hud} is there now" if known else ""
         raise BadRequest(f"say --token, which an operator makes on {address}/hosts/, or --key{moved}")
-    attachment.connect()  # what can be no address or authority raises BadRequest
+    attachment.connect()  # what can be no address or authority raises WrongUsage
     digest = _digest(options.token) or spent
     write_json(path, {**dataclasses.asdict(attachment), "token_sha256": digest})
     return attachment

@@ -1,30 +1,25 @@
 """The HTTP client of a host: register, beat, claim, report, deliver, finish.
 
 Standard library only. Every call has a time limit and may be repeated: the HUD answers a repetition the
-same. An error answer raises one of the exceptions below.
+same. An error answer raises one of the exceptions below, or of `runner.client.connection`.
 """
 
 import hashlib
-import http.client
-import json
-import random
-import ssl
 import time
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
+from runner.client.connection import Connection, KeyRefused, Refused
 from runner.schema.compilations import InductorValue
 from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
-from runner.schema.suite import BadRequest
 from runner.schema.tasks import CACHES, Caches, TaskOutcome
 
+<<<<<<< HEAD
 TIMEOUT_S = 10.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
@@ -61,6 +56,8 @@ class Refused(HudError):
 class KeyRefused(Refused):
     """The key (or token) is unknown or revoked, or may not do this."""
 
+=======
+>>>>>>> main
 
 class LeaseBroken(Refused):
     """The task is no longer leased to this host; nothing can be written for it any more."""
@@ -90,27 +87,8 @@ class Lease:
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # of `python` in a pair
 
 
-class Hud:
+class Hud(Connection):
     """The API of the HUD at an address, for one host."""
-
-    def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S, ca: str = "") -> None:
-        """`ca` is a PEM file of the authority of its certificate, by default one that this machine trusts.
-        Raise BadRequest if the URL is no http(s) address, or the file none of certificates."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise BadRequest(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
-        self.url = url.rstrip("/")
-        self._key = key
-        self.timeout_s = timeout_s
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if ca:
-            try:
-                handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
-            except OSError as error:
-                raise BadRequest(f"{ca} has no certificate of an authority: {error}") from None
-        if parts.hostname in {"localhost", "::1"} or parts.hostname.startswith("127."):
-            handlers.append(urllib.request.ProxyHandler({}))
-        self._opener = urllib.request.build_opener(*handlers)
 
     def register(self, token: str, name: str) -> dict[str, Json]:
         """Spend a one-time token; return {"host", "name", "key", "redis_url"}."""
@@ -153,15 +131,6 @@ class Hud:
         """Deliver v3 records as JSON lines; return the receipt. Raise LeaseBroken or Refused."""
         return self._call("PUT", f"tasks/{lease.task}/results", lines, "application/x-ndjson", lease=lease)
 
-    def upload(self, filename: str, body: bytes, given: Mapping[str, str]) -> dict[str, Json]:
-        """Upload a results file (key with scope upload); return the receipt, or an import job."""
-        query = urlencode({"filename": filename, **given}, quote_via=quote, safe="")
-        return self._call("POST", f"results?{query}", body, "application/octet-stream")
-
-    def import_job(self, job: str) -> dict[str, Json]:
-        """Return the state of an import job, with its receipt or problem once it has ended."""
-        return self._call("GET", f"imports/{quote(job, safe='')}", None)
-
     def log(self, lease: Lease, offset: int, piece: bytes) -> int:
         """Append a piece of the log; return the size of the log there. Raise WrongOffset or LeaseBroken."""
         path = f"tasks/{lease.task}/log?offset={offset}"
@@ -189,45 +158,19 @@ class Hud:
         lease: Lease | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Json]:
-        """Send one request, a mapping as JSON; return {} for an answer without content. Raise HudError."""
-        data = json.dumps(body).encode() if isinstance(body, Mapping) else body
-        headers = {"Content-Type": content_type, "Accept": "application/json", **headers}
-        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers = {"Content-Type": content_type, **headers}
         headers |= {"X-Task-Token": lease.token} if lease else {}
-        url = f"{self.url}/api/v1/{path}"  # http or https, as __init__ has checked
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
         try:
-            with self._opener.open(request, timeout=self.timeout_s) as response:
-                answer = response.read()
-        except urllib.error.HTTPError as error:
-            raise _error_of(error, of_task=lease is not None) from error
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            if isinstance(reason, ssl.SSLCertVerificationError):
-                detail = f"the certificate of {self.url} is not trusted: {reason.verify_message}"
-                raise Untrusted(f"{detail}; name the file of its authority: attach --ca FILE") from error
-            raise Unreachable(f"{self.url} does not answer: {reason}") from error
-        return _object(answer)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Do not follow redirects: a redirected POST would arrive as a GET."""
-
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None
-
-
-def with_retries(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bool] = lambda: False) -> T:
-    """Repeat a call while the HUD is unreachable, with growing random pauses; then raise Unreachable."""
-    until = time.monotonic() + patience_s
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        try:
-            return call()
-        except Unreachable as error:  # noqa: PERF203 - this loop is there for it
-            wait_s = max(random.uniform(0.5, 1.0) * pause_s, error.retry_after_s)  # noqa: S311 - a pause
-            if stop() or time.monotonic() + wait_s > until:
+            return self.call(method, f"/api/v1/{path}", body, headers=headers)
+        except KeyRefused:
+            raise
+        except Refused as error:
+            kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(error.problem.get("code", ""))
+            if lease and error.status == HTTPStatus.NOT_FOUND and error.problem:
+                kind = LeaseBroken  # a task of another host does not exist for this one
+            if kind is None:
                 raise
+<<<<<<< HEAD
             time.sleep(wait_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -264,6 +207,9 @@ def _object(text: bytes) -> dict[str, Json]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+=======
+            raise kind(error.status, error.detail, error.problem) from error
+>>>>>>> main
 
 
 def _count(value: Json) -> int:

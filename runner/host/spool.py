@@ -17,8 +17,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.client.connection import KeyRefused, Refused
 from runner.formats import reasons
-from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
+from runner.host.client import Hud, Lease, LeaseBroken, WrongOffset
 from runner.launch import results
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome

@@ -35,8 +35,9 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
+from runner.client.connection import HudError, Unreachable, with_retries
 from runner.host.agent import WorkerConfig
-from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
+from runner.host.client import Hud, Lease, LeaseBroken
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta, timezone
 
 from django.db import connection
@@ -47,15 +48,23 @@ _TIMED_OUT = STATUS_CODES["timed_out"]
 _NOISE = {"timing": 0.004, "deterministic": 0.0, "status": 0.0}
 
 
-def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = None) -> list[Run]:
-    """Store nights until `end`, each a run with a commit and a torch of its own, and leave them to the judge;
-    the newest run is last.
+def generate(
+    *,
+    nights: int = 60,
+    arch: str = "b200",
+    end: datetime | None = None,
+    cases: Mapping[str, int] = CASES,
+    backends: Collection[str] = tuple(BACKENDS),
+    metrics: Collection[str] = _METRICS,
+) -> list[Run]:
+    """Store nights of so many cases of each suite until `end`, and leave them to the judge; the newest run is
+    last. Each is a run with a commit and a torch of its own.
 
     Two models of huggingface and three of timm regress in the last week, one of torchbench fails tonight, and
     another was not run for a night.
     """
     stream = Stream.objects.get_or_create(name=NIGHTLY)[0]
-    metrics = [_metric(name) for name in _METRICS]
+    described = [_metric(name) for name in metrics]
     experiments = Experiment.objects.bulk_create(
         Experiment(
             suite=suite,
@@ -66,17 +75,21 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
             device="cuda",
             arch=arch,
         )
-        for suite, count in CASES.items()
+        for suite, count in cases.items()
         for number in range(count)
-        for backend in BACKENDS
+        for backend in backends
     )
     everything = Series.objects.bulk_create(
         Series(experiment=experiment, metric=metric, stream=stream)
         for experiment in experiments
-        for metric in metrics
+        for metric in described
     )
     rows = [
-        (one, one.experiment, _level(one.metric.name, BACKENDS[one.experiment.backend], _number(one)))
+        (
+            one,
+            one.experiment,
+            _level(one.metric.name, one.experiment),
+        )
         for one in everything
     ]
     newest = end or datetime.now(tz=timezone.utc).replace(hour=2, minute=0, second=0, microsecond=0)
@@ -99,7 +112,7 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
                 noise = _NOISE[series.metric.kind] * (3 if series.metric.name.endswith("compile_s") else 1)
                 value = level * chance.gauss(1, noise) * _moved(experiment, series.metric.name, ago)
                 failed = _fails(experiment, ago)
-                if experiment.case == "model_07" and ago == 9:
+                if _number(experiment) == 7 and ago == 9:
                     continue
                 shown = None if failed else 1.0 if series.metric.name == "accuracy" else value
                 status = _TIMED_OUT if failed else 0
@@ -158,8 +171,8 @@ def repeat(experiment: int, compilations: int) -> None:
     UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
 
 
-def _number(series: Series) -> int:
-    return int(series.experiment.case.removeprefix("model_"))
+def _number(experiment: Experiment) -> int:
+    return int(experiment.case.removeprefix("model_"))
 
 
 def _metric(name: str) -> Metric:
@@ -183,8 +196,9 @@ def _run(night: int, at: datetime, stream: Stream) -> Run:
     )
 
 
-def _level(metric: str, levels: tuple[float, float, float], number: int) -> float:
-    speedup, compile_s, memory = levels
+def _level(metric: str, experiment: Experiment) -> float:
+    speedup, compile_s, memory = BACKENDS[experiment.backend]
+    number = _number(experiment)
     scale = 0.7 + 0.6 * random.Random(number).random()
     known = {
         "device_speedup": speedup * scale,
@@ -199,7 +213,7 @@ def _level(metric: str, levels: tuple[float, float, float], number: int) -> floa
 
 
 def _moved(experiment: Experiment, metric: str, ago: int) -> float:
-    number, suite = int(experiment.case[6:]), experiment.suite
+    number, suite = _number(experiment), experiment.suite
     slower = {"device_speedup", "speedup"}
     if experiment.backend == "inductor_cudagraphs" and metric in slower:
         if suite == "huggingface" and number in {3, 11} and ago < 2:
@@ -216,6 +230,6 @@ def _moved(experiment: Experiment, metric: str, ago: int) -> float:
 
 
 def _fails(experiment: Experiment, ago: int) -> bool:
-    if experiment.backend == "inductor_aot_inductor" and experiment.case == "model_04":
+    if experiment.backend == "inductor_aot_inductor" and _number(experiment) == 4:
         return True
-    return experiment.suite == "torchbench" and experiment.case == "model_09" and ago < 2
+    return experiment.suite == "torchbench" and _number(experiment) == 9 and ago < 2

@@ -150,7 +150,7 @@ def test_a_hud_that_is_away_is_asked_again(door: Door) -> None:
 
 
 def test_a_hud_that_stays_away_is_given_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.cli.upload._PATIENCE_S", 0.0)
+    monkeypatch.setattr("runner.client.hud.PATIENCE_S", 0.0)
     door.answers = [(503, {})]
     answer = upload("r.json", b"{}", connect(door.url, "k"), {})
     assert not answer.accepted
@@ -161,7 +161,7 @@ def test_a_hud_that_stays_away_is_given_up(door: Door, monkeypatch: pytest.Monke
 def test_an_upload_to_nobody_ends_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("runner.cli.upload._PATIENCE_S", 0.0)
+    monkeypatch.setattr("runner.client.hud.PATIENCE_S", 0.0)
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as closed:

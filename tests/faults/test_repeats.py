@@ -12,8 +12,9 @@ from django.db import connection
 from hud.hosts import registration
 from hud.models import Measurement, State, Task
 from hud.runs import logs, tasks
+from runner.client.connection import Refused
 from runner.host.client import Hud as Client
-from runner.host.client import Lease, LeaseBroken, Refused, WrongOffset
+from runner.host.client import Lease, LeaseBroken, WrongOffset
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from tests.faults.installation.site import Site, only_task

@@ -18,9 +18,10 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
+from runner.client.connection import KeyRefused
 from runner.host.agent import Agent, Attachment
 from runner.host.attach import labels_of, pythons_of
-from runner.host.client import KeyRefused, Lease
+from runner.host.client import Lease
 from runner.host.spool import Folder
 from runner.schema.suite import BadRequest
 from runner.schema.tasks import TaskOutcome

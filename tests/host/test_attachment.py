@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.client.connection import Refused, Unreachable, Untrusted
 from runner.host.attach import add_arguments, attachment_of
-from runner.host.client import Hud, Refused, Unreachable, Untrusted
+from runner.host.client import Hud
 from runner.schema.suite import BadRequest
 from tests.host.fake_hud import KEY, TOKEN, Answer, FakeHud, problem
 

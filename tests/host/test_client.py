@@ -15,17 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.client.connection import KeyRefused, Refused, Unreachable, error_of, with_retries
 from runner.host import spool
-from runner.host.client import (
-    Hud,
-    KeyRefused,
-    LeaseBroken,
-    Refused,
-    Unreachable,
-    WrongOffset,
-    _error_of,
-    with_retries,
-)
+from runner.host.client import Hud, LeaseBroken, WrongOffset
 from runner.host.spool import Folder, left_over
 from runner.schema.tasks import TaskOutcome
 from runner.system import account
@@ -330,4 +322,4 @@ def test_a_quota_that_is_used_up_is_not_tried_again() -> None:
     for status, code, kind in ((507, "quota", Refused), (507, "", Unreachable), (429, "quota", Refused)):
         body = io.BytesIO(json.dumps({"detail": "used up", "code": code}).encode())
         error = urllib.error.HTTPError("http://hud", status, "", Message(), body)
-        assert type(_error_of(error, of_task=True)) is kind
+        assert type(error_of(error)) is kind

@@ -14,9 +14,9 @@ from hud.accounts.keys import create_key
 from hud.ingest import ingest
 from hud.models import Measurement, Run
 from runner.__main__ import main
+from runner.client.connection import Refused
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
-from runner.host.client import Refused
 from tests.support.records import as_lines, v3_record
 
 pytestmark = pytest.mark.django_db

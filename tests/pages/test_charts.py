@@ -14,10 +14,10 @@ from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.multiples import Chart, Multiples, Spot
-from hud.pages.experiment.tables import json_block
 from hud.pages.experiment.view import lines_of
 from hud.pages.tags import sparkline
 from hud.tables.formatting import duration, number, quantity
+from hud.tables.html import json_block
 from tests.support.experiment_pages import read_page
 from tests.support.factories import (
     create_environment,
@@ -145,7 +145,7 @@ def test_samples_are_thinned() -> None:
 
 
 def test_a_data_block_cannot_be_left() -> None:
-    html = json_block({"data": ["</script><script>alert(1)</script>&"]}, "details")
+    html = json_block('{"data": ["</script><script>alert(1)</script>&"]}', "details")
     assert "</script><script>" not in html
     assert "\\u003c/script\\u003e" in html
 

@@ -146,6 +146,8 @@ class ComparedRow:
     def to_rows(self, heads: Sequence[ComparedSide], about: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a row for each candidate; `about` identifies the experiment."""
         state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
+        if self.rerun:
+            state |= {"pairs": self.rerun.pairs, "hindrance": self.rerun.hindrance}
         if self.alone:
             _side, metric, point = self.alone
             value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}

@@ -6,7 +6,6 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-import orjson
 from django.utils.safestring import SafeString
 
 from hud.judging.compare.kernel_table import KernelTable, short_name
@@ -258,11 +257,3 @@ def choice_rows(compilations: Compilations) -> SafeString:
             )
             before = after = ""
     return SafeString("".join(rows))
-
-
-def json_block(content: Any, name: str) -> SafeString:
-    """Return a data block for the page's script."""
-    data = orjson.dumps(content).decode()
-    for char in "<>&":  # a data block ends at the first "</script" that stands in it
-        data = data.replace(char, f"\\u{ord(char):04x}")
-    return element("script", SafeString(data), type="application/json", id=name)

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import orjson
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -37,7 +38,7 @@ from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
 from hud.states.regressions import RegressionState
 from hud.tables.formatting import better, signed_percent, unit
-from hud.tables.html import NOTHING, badge_html, options
+from hud.tables.html import NOTHING, badge_html, json_block, options
 from hud.tables.table import IDENTITY
 from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
@@ -248,7 +249,7 @@ def _render(
         "hosts": drawing.hosts(canvas),
         "heads": drawing.heads(canvas) if canvas.events else "",
         "axis": drawing.axis(canvas),
-        "details": tables.json_block(details_of(page, canvas), "chart-details"),
+        "details": json_block(orjson.dumps(details_of(page, canvas)).decode(), "chart-details"),
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": page.spec.command() if page.spec else "",

@@ -1,0 +1,111 @@
+"""The commands that ask a HUD: `gate`, `query` and `mcp`."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from .answers import Answer, Questions
+from .connection import HudError, Refused, WrongUsage
+from .gate import FILTERS, STATUS, gate_refs
+from .hud import Hud
+
+_USAGE = 2
+_CANCELLED = 130  # as a shell says it for Ctrl-C
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to a parser's subparsers."""
+    gating = _command(commands, "gate", _gate, "is the candidate slower? exit 0 no, 1 yes, 3 cannot tell")
+    for side in ("base", "head"):
+        gating.add_argument(
+            f"--{side}",
+            required=True,
+            metavar="REF",
+            help="a commit, branch, run:ID, night:DAY or environment:NAME",
+        )
+    gating.add_argument("--budget", type=float, default=0.0, metavar="MIN", help="minutes for pairs")
+    gating.add_argument("--case", action="append", default=[], help="with environments: of the suite")
+    gating.add_argument("--format", choices=("md", "json"), default="md")
+    for name in FILTERS:
+        gating.add_argument(f"--{name}", default="", help="only these results")
+    asking = commands.add_parser("query", help="ask a hud, as agents do by its MCP server")
+    questions = asking.add_subparsers(required=True, metavar="QUESTION")
+    for question in Questions.all:
+        about = (question.__doc__ or "").split(". ")[0]
+        parser = _command(questions, question.__name__, partial(_query, question), about)
+        parser.add_argument("--format", choices=("table", "json"), default="table")
+        parser.add_argument("--offset", type=int, default=0, help="the first row")
+        for name, parameter in list(inspect.signature(question, eval_str=True).parameters.items())[1:]:
+            is_required = parameter.default is parameter.empty
+            default = None if is_required else parameter.default
+            kind, option = parameter.annotation, f"--{name.replace('_', '-')}"
+            parser.add_argument(option, type=kind, default=default, required=is_required, metavar="…")
+    _command(commands, "mcp", _mcp, "serve agents over stdio, with the role of the key")
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[Hud, argparse.Namespace], int], about: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=about)
+    parser.add_argument("--hud", default=os.environ.get("HUD_URL"), help="address (HUD_URL)")
+    parser.add_argument("--key", default=os.environ.get("HUD_KEY"), help="key (HUD_KEY)")
+    parser.set_defaults(command=lambda options: _run(run, options))
+    return parser
+
+
+def _run(run: Callable[[Hud, argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Return the exit status of a command: 2 for wrong usage, 3 where the HUD does not answer."""
+    try:
+        return run(Hud(options.hud, options.key), options)
+    except WrongUsage as error:
+        print(error, file=sys.stderr)
+        return _USAGE
+    except HudError as error:
+        print(error, file=sys.stderr)
+        return _USAGE if isinstance(error, Refused) else STATUS["cannot tell"]
+    except KeyboardInterrupt:
+        return _CANCELLED
+
+
+def _gate(hud: Hud, options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI ends a job so; its runs are cancelled
+    filters = {name: value for name in FILTERS if (value := getattr(options, name))}
+    verdict = gate_refs(
+        hud, options.base, options.head, budget_min=options.budget, cases=options.case, **filters
+    )
+    print(json.dumps(verdict.to_json()) if options.format == "json" else verdict.markdown())
+    return verdict.status
+
+
+def _query(question: Callable[..., Answer], hud: Hud, options: argparse.Namespace) -> int:
+    names = list(inspect.signature(question).parameters)[1:]
+    answer = question(Questions(hud), **{name: getattr(options, name) for name in names})
+    is_json = options.format == "json"
+    print(json.dumps(answer.to_json(options.offset)) if is_json else answer.to_table(options.offset))
+    return 0
+
+
+def _mcp(hud: Hud, _options: argparse.Namespace) -> int:
+    try:
+        from .mcp_server import server  # noqa: PLC0415 - the SDK is an extra
+    except ImportError as error:
+        raise WrongUsage(f"it needs the package mcp: pip install mcp ({error})") from error
+    server(hud).run()
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command of the wheel's own."""
+    parser = argparse.ArgumentParser(prog="compiler-hud", description=__doc__)
+    add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    options = parser.parse_args(arguments)
+    status: int = options.command(options)
+    return status
