@@ -24,12 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-<<<<<<< HEAD
-from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, Untrusted
-=======
-from runner.client.connection import HudError, KeyRefused, Refused, Unreachable
+from runner.client.connection import HudError, KeyRefused, Refused, Unreachable, Untrusted
 from runner.host.client import Hud, LeaseBroken
->>>>>>> main
 from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES

@@ -14,13 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from runner.client.connection import HudError, KeyRefused, Untrusted, with_retries
+from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
-<<<<<<< HEAD
-from runner.host.client import HudError, KeyRefused, with_retries
-=======
-from runner.schema.records import Json
->>>>>>> main
 from runner.schema.suite import BadRequest
 from runner.system import account
 from runner.system.accelerators import accelerators

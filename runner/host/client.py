@@ -19,45 +19,6 @@ from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
 from runner.schema.tasks import CACHES, Caches, TaskOutcome
 
-<<<<<<< HEAD
-TIMEOUT_S = 10.0
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
-_TRY_LATER = (408, 425, 429)  # and everything from 500 on
-
-T = TypeVar("T")
-
-
-class HudError(Exception):
-    """The HUD did not do what was asked."""
-
-
-class Unreachable(HudError):
-    """No answer, or one that says "later": the same call may succeed later."""
-
-    def __init__(self, detail: str, retry_after_s: float = 0.0) -> None:
-        super().__init__(detail)
-        self.retry_after_s = retry_after_s
-
-
-class Untrusted(HudError):
-    """The certificate of the HUD is not one that this machine trusts: somebody has to look."""
-
-
-class Refused(HudError):
-    """An error that repeating will not change."""
-
-    def __init__(self, status: int, detail: str, problem: Mapping[str, Json]) -> None:
-        super().__init__(f"{status}: {detail}")
-        self.status = status
-        self.problem = problem
-
-
-class KeyRefused(Refused):
-    """The key (or token) is unknown or revoked, or may not do this."""
-
-=======
->>>>>>> main
 
 class LeaseBroken(Refused):
     """The task is no longer leased to this host; nothing can be written for it any more."""
@@ -170,46 +131,7 @@ class Hud(Connection):
                 kind = LeaseBroken  # a task of another host does not exist for this one
             if kind is None:
                 raise
-<<<<<<< HEAD
-            time.sleep(wait_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
-    """Return the exception for an error answer; a task of another host does not exist for this one."""
-    with error:
-        try:
-            problem = _object(error.read(2**16))
-        except (OSError, http.client.HTTPException):
-            problem = {}
-    detail = str(problem.get("detail") or error.reason)
-    is_quota = problem.get("code") == "quota"  # used up until tomorrow
-    if (error.code in _TRY_LATER or error.code >= 500) and not is_quota:
-        wait = error.headers.get("Retry-After") or ""  # in seconds; its other form, a date, is ignored
-        return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
-    if error.code == 413 and problem.get("status") != 413:
-        detail = "a proxy before the hud refuses a body of this size: raise its limit"
-        return Unreachable(f"413: {detail} (client_max_body_size of nginx, docs/deploying.md)", float("inf"))
-    if 300 <= error.code < 400:
-        detail = f"the hud is at another address: {error.headers.get('Location')} (attach --move URL)"
-    kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
-    if of_task and error.code == 404 and problem:
-        kind = LeaseBroken
-    if error.code in {401, 403}:
-        kind = KeyRefused
-    return kind(error.code, detail, problem)
-
-
-def _object(text: bytes) -> dict[str, Json]:
-    """Return a JSON object, or {} for anything else, such as a proxy's error page."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-=======
             raise kind(error.status, error.detail, error.problem) from error
->>>>>>> main
 
 
 def _count(value: Json) -> int:

@@ -19,8 +19,8 @@ from django.db import connection
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Import, Measurement, Task
 from hud.runs import logs
+from runner.client.connection import with_retries
 from runner.host import client
-from runner.host.client import with_retries
 from tests.support.claims import attach, request
 from tests.support.nginx import nginx
 from tests.support.records import as_lines, v3_record
