@@ -19,8 +19,8 @@ from django.db import connection
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Import, Measurement, Task
 from hud.runs import logs
-from runner.client.connection import with_retries
-from runner.host import client
+from runner.client.connection import Connection, with_retries
+from runner.host.client import Hud as Host
 from tests.support.claims import attach, request
 from tests.support.nginx import nginx
 from tests.support.records import as_lines, v3_record
@@ -67,13 +67,14 @@ class Clients:
 
     def upload(self, at_least: int) -> int:
         """Return how many uploads were answered."""
-        hud = client.Hud(self._url, self.key)
+        hud = Connection(self._url, self.key)
         count = 0
         while count < at_least or not self.stop.is_set():
             number = next(self.uploads)
             records = LARGE if number % LARGE_EVERY == 0 else RECORDS
             body = as_lines(*(v3_record(case=f"c{number}-{place}") for place in range(records)))
-            self._ask(partial(hud.upload, f"{number}.jsonl", body, {"commit": f"{number:08x}"}))
+            address = f"/api/v1/results?filename={number}.jsonl&commit={number:08x}"
+            self._ask(partial(hud.call, "POST", address, body))
             count += 1
         return count
 
@@ -81,7 +82,7 @@ class Clients:
         """Return the log that was answered for."""
         key = create_key(name="h", scopes=["host"], who="t", host=accelerator.host)[1]
         connection.close()
-        hud = client.Hud(self._url, key)
+        hud = Host(self._url, key)
         lease = self._ask(lambda: hud.claim(accelerator.pk, "n"))
         assert lease
         log = b""
