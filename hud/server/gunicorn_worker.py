@@ -46,8 +46,8 @@ _UNLIMITED_BYTES = 2**62  # the application refuses a large body itself, see `Ch
 class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annotations
     """One request while it is received.
 
-    A body that is too large, or whose length is not announced, is not received: the application refuses it
-    by its head alone, and the connection closes afterwards (`cut`).
+    A body that is too large is not received: the application refuses it by its head alone, and the connection
+    closes afterwards (`cut`). One in chunks, whose length nobody knows, is received as a large one.
     """
 
     error: Any
@@ -56,16 +56,18 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
 
     def received(self, data: bytes) -> int:
         count = super().received(data)
+        if self.chunked and self.body_bytes_received > _most_bytes():
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return len(data) if self.cut else int(count)  # else the body would count as the next request
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         if self.version not in {"1.0", "1.1"}:
             raise ParsingError("HTTP/1.0 or HTTP/1.1")
-        limit = max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
-        if self.chunked or "TRANSFER_ENCODING" in self.headers or self.content_length > limit:
+        has_two_lengths = self.chunked and "CONTENT_LENGTH" in self.headers
+        if has_two_lengths or "TRANSFER_ENCODING" in self.headers or self.content_length > _most_bytes():
             self.cut_body()
-        elif self.content_length > _UNKNOWN_BYTES:
+        elif self.chunked or self.content_length > _UNKNOWN_BYTES:
             scheme, _, key = self.headers.get("AUTHORIZATION", "").partition(" ")
             self.key = key.strip() if scheme.lower() == "bearer" else ""
             if not self.key:
@@ -82,6 +84,10 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
         self.cut_body()
         self.error = status
         self.headers_finished = True
+
+
+def _most_bytes() -> int:
+    return max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
 
 
 class Answer(WSGITask):  # type: ignore[misc]

@@ -43,7 +43,7 @@ _SPECS = {
     "training": task(mode="training", case=BREAKS, test="performance", keep_trace=True, **_QUICK),
     "dynamic": task(dynamic=True, dtype="amp", test="performance", **_QUICK),
     "wrong": task("relu_accuracy_error_TESTING_ONLY", explain=60, **_QUICK),
-    "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
+    "raises": task("relu_compile_error_TESTING_ONLY", minify="compile", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
     "exported": task("inductor_export", test="accuracy"),
     "precompiled": task("inductor", case=BREAKS, export="aot_precompile", test="accuracy"),
@@ -173,6 +173,7 @@ def test_what_does_not_compile_leaves_the_eager_stage(done: dict[str, Done]) -> 
     assert found.metric("accuracy")["extra_info"]["code"] == "fail_to_run"
     assert found.metric("speedup")["extra_info"]["status"] == "failed"
     assert found.metric("warm_compile_s")["extra_info"]["status"] == "not_run"
+    assert "relu" in (found.folder / "artifacts" / "minifier" / "repro.py").read_text()
     assert "eager_peak_rss_bytes" in found.names()
 
 

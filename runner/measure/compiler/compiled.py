@@ -15,6 +15,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import metrics
 
 from runner.launch.failures import TaskFailure, failure_of
+from runner.measure.compiler import toolchain
 from runner.measure.compiler.counters import blind, modules
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.kernels import tuning
@@ -40,6 +41,7 @@ def compile_inductor(
     Raise TaskFailure (failed, not_compiled) if inductor generated nothing, as under TORCHDYNAMO_DISABLE:
     eager code is never measured under inductor's name.
     """
+    toolchain.share()
     tuning.watch()
     forget_compiles()
     metrics.reset()

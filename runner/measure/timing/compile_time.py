@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import compilation_time_metrics, counters
 
+from runner.measure.compiler import toolchain
 from runner.measure.compiler.counters import forget
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device
@@ -90,6 +91,7 @@ def start_workers() -> None:
     """Start inductor's compile processes in the background, all of them."""
     from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
 
+    toolchain.share()
     AsyncCompile.warm_pool()
     if send_job := getattr(AsyncCompile, "use_process_pool", None):  # torch 2.6 does so by itself
         send_job()  # the first job forks them

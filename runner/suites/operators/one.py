@@ -15,6 +15,7 @@ from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.ceilings import gbps
+from runner.measure.compiler import toolchain
 from runner.measure.compiler.counters import extern_calls, modules
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import produced, profiled_steps
@@ -177,6 +178,7 @@ def _compiled(module: torch.fx.GraphModule, made: _Made, configuration: str) -> 
     Return the function and seconds."""
     from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - may start compile workers
 
+    toolchain.share()
     tuning.watch()
     forget_compiles()
     metrics.reset()

@@ -25,6 +25,7 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.compiler.bisection import explained, with_explanation
+from runner.measure.compiler.minifier import minify
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device
@@ -55,6 +56,7 @@ _COMPILERS = (
 _PLACE_S = 120.0  # at most, to ask for the device
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
+_MINIFY_SHARE = 0.8  # of the time that is left after a failure
 _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
 
 
@@ -172,6 +174,7 @@ class StageRunner:
     def _explained(self, stage: str, failure: TaskFailure) -> tuple[TaskFailure, dict[str, Json]]:
         """Return the failure with the part of the compiler that is at fault, and that part as a fact, where
         the option `explain` asks for it. `stage` is repeated for it, and fails in the same way."""
+        self._minify(stage, failure)
         limit_s = cast("int", self._spec.setting(EXPLAIN))
         of_model = failure.status == "failed" and stage == "accuracy" and failure.code != "fail_to_run"
         if not limit_s or of_model or failure.status not in EXPLAINABLE:
@@ -186,6 +189,26 @@ class StageRunner:
             return str(answer["status"]) if answer else "ok"
 
         return explained(failure, again, limit_s)
+
+    def _minify(self, stage: str, failure: TaskFailure) -> None:
+        """Leave the smallest graph that fails as an artifact, where the option `minify` asks for it."""
+        folder = self._report.folder / "artifacts" / "minifier"
+        wrong = failure.status == "wrong"
+        if self._spec.setting("minify") != ("accuracy" if wrong else "compile") or folder.exists():
+            return
+        limit_s = _MINIFY_SHARE * (self._ends - time.monotonic())
+        work = partial(
+            minify,
+            partial(getattr(stages, stage), self._spec),
+            folder,
+            wrong=wrong,
+            after="aot" if backend_of(self._spec).is_inductor else "dynamo",
+            limit_s=_MINIFY_SHARE * limit_s,
+        )
+        variables = cache_variables(self._caches / "m") if self._caches else {}
+        self._report.event("minify", label=self._spec.case)
+        with contextlib.suppress(TaskFailure):
+            run_stage("minify", work, folder=self._report.folder, variables=variables, timeout_s=limit_s)
 
     def _stage(self, name: str, done: int, total: int, caches: str, *, limit_s: float = math.inf) -> Json:
         """Return a stage's answer. Raise TaskFailure as the stage does, or where no time is left for it."""
