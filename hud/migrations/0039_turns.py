@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("hud", "0037_follows")]
+    dependencies = [("hud", "0038_commits")]
     operations = [
         migrations.AddField("accelerator", "since_night", models.IntegerField(db_default=0, default=0)),
         migrations.CreateModel(
