@@ -9,6 +9,7 @@ from hud.accounts import sign_on
 from hud.api import api, host_api
 from hud.pages import health
 from hud.pages.audit import view as audit
+from hud.pages.choices import view as choices
 from hud.pages.code import view as code
 from hud.pages.compare import view as compare
 from hud.pages.compilers import view as compilers
@@ -65,6 +66,7 @@ _TABLES = {  # pages that are also data, at an address of their name
     "explore": explore.explore,
     "search": search.search,
     "limits": limits.limits,
+    "choices": choices.choices,
     "runs": runs.run_list,
     "regressions": regressions.regression_list,
     "rules": rules.rule_list,

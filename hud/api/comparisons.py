@@ -1,4 +1,4 @@
-"""Outcomes of runs, and comparisons of runs and of two points kernel by kernel, over the API."""
+"""Outcomes of runs, comparisons of runs and of two points kernel by kernel, and proven choices."""
 
 import threading
 import time
@@ -11,6 +11,7 @@ from pydantic import Field
 
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, of_table
+from hud.judging import proven_choices
 from hud.judging.compare import ab_runs, kernels, text
 from hud.judging.compare.query import Filters, read
 from hud.models import ACTIVE, Run
@@ -153,3 +154,29 @@ def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str
     environment, graph facts and compile time."""
     page = kernels.read(given.base, given.head, stream_of(given.stream), with_code=False)
     return {**page.to_json(), "kernels": page.to_rows()}
+
+
+class _ChoicesQuery(Filter):
+    arch: str = Field("", max_length=100, description="by default the one with the most experiments")
+    torch: str = Field("", max_length=100, description="by default that with the most experiments")
+    triton: str = Field("", max_length=100)
+    suite: str = Field("", max_length=60)
+    backend: str = Field("", max_length=100)
+    stream: str = Field("", max_length=60)
+
+
+class ChoicesOut(Schema):
+    stream: str
+    arch: str
+    torch: str
+    triton: str
+    items: list[dict[str, Any]] = Field(description="experiments: what the draw costs, what is returned")
+    slots: list[dict[str, Any]] = Field(description="with all choices; `best` is the proven one, or null")
+
+
+@router.get("/choices", response={200: ChoicesOut, 404: Error})
+def get_choices(request: HttpRequest, given: Query[_ChoicesQuery]) -> dict[str, Any]:
+    """Get the choices of the autotuner on an arch with one torch and Triton, and which are proven."""
+    stream = stream_of(given.stream)
+    filters = proven_choices.LedgerFilters(**given.model_dump(exclude={"stream"}))
+    return {"stream": stream.name, **proven_choices.read(filters, stream).to_json()}

@@ -1,4 +1,4 @@
-"""The commands that ask a HUD: `gate`, `report`, `query` and `mcp`."""
+"""The commands that ask a HUD: `gate`, `report`, `query`, `choices` and `mcp`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .hud import Hud, with_query
 from .report import report
 
 _USAGE = 2
+_OF_LEDGER = ("arch", "torch", "triton", "suite", "backend", "stream")
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 
 
@@ -48,6 +49,13 @@ def add_commands(commands: Any) -> None:
             default = None if is_required else parameter.default
             kind, option = parameter.annotation, f"--{name.replace('_', '-')}"
             parser.add_argument(option, type=kind, default=default, required=is_required, metavar="…")
+    tables = commands.add_parser("choices", help="the proven choices of the autotuner")
+    exporting = _command(
+        tables.add_subparsers(required=True, metavar="ACTION"), "export", _export, "write them as JSON"
+    )
+    exporting.add_argument("--arch", required=True, help="such as h200")
+    for name in _OF_LEDGER[1:]:
+        exporting.add_argument(f"--{name}", default="", metavar="…")
     _command(commands, "mcp", _mcp, "serve agents over stdio, with the role of the key")
 
 
@@ -103,6 +111,12 @@ def _query(question: Callable[..., Answer], hud: Hud, options: argparse.Namespac
     answer = question(Questions(hud), **{name: getattr(options, name) for name in names})
     is_json = options.format == "json"
     print(json.dumps(answer.to_json(options.offset)) if is_json else answer.to_table(options.offset))
+    return 0
+
+
+def _export(hud: Hud, options: argparse.Namespace) -> int:
+    wanted = {name: getattr(options, name) for name in _OF_LEDGER}
+    print(json.dumps(hud.get("choices", **wanted), indent=1))
     return 0
 
 
