@@ -157,8 +157,8 @@ def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str
 
 
 class _ChoicesQuery(Filter):
-    arch: str = Field("", max_length=100, description="by default the one with the most experiments")
-    torch: str = Field("", max_length=100, description="by default that with the most experiments")
+    arch: str = Field("", max_length=100, description="arch, torch and triton: else of the most experiments")
+    torch: str = Field("", max_length=100)
     triton: str = Field("", max_length=100)
     suite: str = Field("", max_length=60)
     backend: str = Field("", max_length=100)

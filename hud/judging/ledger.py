@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -67,15 +67,20 @@ class SlotRecord:
 @dataclass(frozen=True)
 class Ledger:
     """The slots of a program whose choices vary. `cost` is the share of the kernels' time that the best
-    proven choices save on average, `spread` half of its 95 % interval; None where nothing is proven.
-    `returns` is the lower end of the interval of what is predicted, at least 0."""
+    proven choices save on average, `spread` half of its 95 % interval. `returns` is the lower end of the
+    interval of what is predicted, at least 0. Without a proven choice all three are 0."""
 
     compilations: int
     mean_us: float
-    cost: float | None
-    spread: float | None
-    returns: float
     slots: tuple[SlotRecord, ...]
+    cost: float = 0.0
+    spread: float = 0.0
+    returns: float = 0.0
+
+    @property
+    def proven(self) -> int:
+        """Return how many slots have a proven choice."""
+        return sum(1 for record in self.slots if record.best)
 
 
 def choice_ledger(processes: Sequence[Process]) -> Ledger | None:
@@ -104,8 +109,9 @@ def choice_ledger(processes: Sequence[Process]) -> Ledger | None:
             slots.append(SlotRecord(slot, slot_us, records, slot_us - math.fsum(given)))
     slots.sort(key=lambda record: -record.returns_us)
     mean_us = math.fsum(drawn)
-    if mean_us <= 0 or not any(record.best for record in slots):
-        return Ledger(len(free), mean_us, None, None, 0.0, tuple(slots))
+    ledger = Ledger(len(free), mean_us, tuple(slots))
+    if mean_us <= 0 or not ledger.proven:
+        return ledger
     ratio = math.fsum(predicted) / mean_us
     parts = [after - ratio * before for before, after in zip(drawn, predicted, strict=True)]
     # their sum is 0: what is left of each is the error that it brings
@@ -113,7 +119,7 @@ def choice_ledger(processes: Sequence[Process]) -> Ledger | None:
     rivals = max(sum(bool(choice.proven_by) for choice in record.choices) for record in slots)
     spread = student_t(0.05 / rivals, len(free) - 1) * math.hypot(*parts) / mean_us
     returns = max(0.0, 1 - ratio - spread)
-    return Ledger(len(free), mean_us, 1 - best_us / mean_us, spread, returns, tuple(slots))
+    return replace(ledger, cost=1 - best_us / mean_us, spread=spread, returns=returns)
 
 
 def _records(slot: str, processes: Sequence[Process]) -> tuple[ChoiceRecord, ...]:

@@ -11,7 +11,7 @@ from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_named
 from hud.tables.table import EXPERIMENT, DataTable, under
 
-_SUBJECT = ("arch", "torch", "triton")
+SUBJECT = ("arch", "torch", "triton")
 _HISTORY = 200  # newest compilations of an experiment
 
 # The newest compilations of each experiment, with what they were made by. One whose own tuner was given no
@@ -55,21 +55,18 @@ class ExperimentLedger:
 
     experiment: Experiment
     ledger: Ledger | None
-    compilations: int
-    busy_us: tuple[float, float]  # the shortest and the longest
+    elected: int  # compilations
+    busy_us: tuple[float, float]  # of these, the shortest and the longest
     kernels: Mapping[tuple[str, str], Kernel]  # by slot and choice
 
     @property
-    def cost(self) -> float | None:
-        return self.ledger and self.ledger.cost
+    def known(self) -> Ledger | None:
+        """Return the ledger if a choice is proven."""
+        return self.ledger if self.ledger and self.ledger.proven else None
 
     @property
     def slots(self) -> list["SlotRow"]:
         return [SlotRow(self, record) for record in self.ledger.slots] if self.ledger else []
-
-    @property
-    def proven(self) -> int:
-        return sum(1 for row in self.slots if row.record.best)
 
 
 @dataclass(frozen=True)
@@ -98,14 +95,16 @@ class SlotRow:
 
 _CHOICES = DataTable[ChoiceRecord]("choice:str time_us elected forced cards runs proven_by")
 EXPERIMENTS = DataTable[ExperimentLedger](
-    f"""{EXPERIMENT} compilations busy_low_us busy_high_us mean_us
-    cost spread returns slots proven""",
+    f"{EXPERIMENT} compilations=elected busy_low_us busy_high_us mean_us cost spread returns slots proven",
     busy_low_us=lambda row: row.busy_us[0],
     busy_high_us=lambda row: row.busy_us[1],
     mean_us=lambda row: row.ledger and row.ledger.mean_us,
-    spread=lambda row: row.ledger and row.ledger.spread,
-    returns=lambda row: row.ledger and row.ledger.returns,
     slots=lambda row: len(row.slots),
+    proven=lambda row: row.ledger.proven if row.ledger else 0,
+    **{
+        name: lambda row, name=name: row.known and getattr(row.known, name)
+        for name in ("cost", "spread", "returns")
+    },
 )
 SLOTS = DataTable[SlotRow](
     f"""experiment=of.experiment.pk {under("record", "slot mean_us returns_us")} kernel=kernel.name
@@ -134,12 +133,13 @@ class Ledgers:
     lines: list[ExperimentLedger] = field(default_factory=list)
 
     @property
-    def slots(self) -> list[SlotRow]:
-        return [row for line in self.lines for row in line.slots]
+    def known(self) -> list[Ledger]:
+        return [line.known for line in self.lines if line.known]
 
     def to_json(self) -> dict[str, Any]:
-        subject = {name: getattr(self.filters, name) for name in _SUBJECT}
-        return {**subject, "items": EXPERIMENTS.rows(self.lines), "slots": SLOTS.rows(self.slots)}
+        subject = {name: getattr(self.filters, name) for name in SUBJECT}
+        slots = [row for line in self.lines for row in line.slots]
+        return {**subject, "items": EXPERIMENTS.rows(self.lines), "slots": SLOTS.rows(slots)}
 
 
 def read(filters: LedgerFilters, stream: Stream) -> Ledgers:
@@ -147,19 +147,21 @@ def read(filters: LedgerFilters, stream: Stream) -> Ledgers:
     experiments."""
     params = {"stream": stream.pk, "branches": stored_names(), "history": _HISTORY}
     subjects = fetch_named(_SUBJECTS, params)
-    asked = [(name, getattr(filters, name)) for name in _SUBJECT if getattr(filters, name)]
+    asked = [(name, getattr(filters, name)) for name in SUBJECT if getattr(filters, name)]
     fitting = (one for one in subjects if all(getattr(one, name) == value for name, value in asked))
     chosen = next(fitting, None)
     if chosen is None:
         return Ledgers(filters, subjects)
-    filters = replace(filters, **{name: getattr(chosen, name) for name in _SUBJECT})
+    filters = replace(filters, **{name: getattr(chosen, name) for name in SUBJECT})
     by_experiment: defaultdict[int, list[Any]] = defaultdict(list)
     for row in fetch_named(_PROCESSES, {**params, **asdict(filters)}):
         by_experiment[row.experiment].append(row)
     kernels = by_id(Kernel, {pk for rows in by_experiment.values() for row in rows for pk in row.kernels})
     experiments = by_id(Experiment, by_experiment)
     lines = [_line(experiments[pk], rows, kernels) for pk, rows in by_experiment.items()]
-    lines.sort(key=lambda line: (-(line.cost or 0.0), line.experiment.title, line.experiment.pk))
+    lines.sort(
+        key=lambda line: (-line.known.cost if line.known else 0.0, line.experiment.title, line.experiment.pk)
+    )
     return Ledgers(filters, subjects, lines)
 
 

@@ -33,10 +33,10 @@ def ingest_samples(*cards: str) -> None:
             records = orjson.loads((SAMPLES / f"{name}.json").read_bytes())
             for record in records:
                 record["runners"][0]["extra_info"]["gpu_uuid"] = card
-            about = {"suite": suite, "run_id": f"{name}-{card}", "stream": "samples"}
+            about = {"suite": suite, "run_id": f"{name}-{card}", "stream": "lab"}
             ingest(orjson.dumps(records), Parameters.parse(about), key=key)
     Stream.objects.filter(is_front=True).update(is_front=False)
-    Stream.objects.filter(name="samples").update(is_front=True)
+    Stream.objects.filter(name="lab").update(is_front=True)
 
 
 def by_case(answer: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_what_two_cards_prove_costs_and_returns_what_the_samples_say(client: Cli
     assert (best["elected"], best["cards"], best["runs"], best["proven_by"]) == (4, 2, 2, "cards")
     assert best["time_us"] == pytest.approx(11.98, abs=0.02)
     assert slot["config"] == best["config"] != ""
-    assert slot["candidates"] == 10
+    assert slot["candidates"] == 12
     fastest = min(slot["choices"], key=lambda choice: choice["time_us"])
     assert (fastest["time_us"], fastest["proven_by"]) == (pytest.approx(11.52), "")
     text = page_of(client, "/choices/")

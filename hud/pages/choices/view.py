@@ -1,5 +1,6 @@
 """The choice ledger: what the autotuner's draw costs, and what its proven choices would return."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -10,15 +11,15 @@ from django.utils.safestring import SafeString
 
 from hud.judging import proven_choices
 from hud.judging.compare.kernel_table import short_name
-from hud.judging.proven_choices import EXPERIMENTS, ExperimentLedger, Ledgers, SlotRow
+from hud.judging.ledger import ChoiceRecord
+from hud.judging.proven_choices import EXPERIMENTS, SUBJECT, ExperimentLedger, Ledgers, SlotRow
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import number, words
 from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, share
-from hud.tables.html import NOTHING, dim, element, join, link, span
+from hud.tables.html import NOTHING, code, dim, element, join, link, span
 from hud.tables.table import Column, DataTable
 
-_NOTHING = span("nothing certain", "dim")
 _PROOFS = {"pairs": "pairs", "cards": "2 cards"}
 
 
@@ -27,8 +28,8 @@ class ChoicesFilters(proven_choices.LedgerFilters):
     arch: str = words(100, label="Arch", blank=None)
     torch: str = words(100, label="Torch", blank=None)
     triton: str = words(100, label="Triton", blank=None)
-    suite: str = words(60, label="Suite")
-    backend: str = words(100, label="Backend")
+    suite: str = words(60)
+    backend: str = words(100)
     experiment: int | None = number()  # whose slots are shown
 
 
@@ -40,35 +41,37 @@ def _title(line: ExperimentLedger, _page: Ledgers) -> SafeString:
 
 
 def _interval(line: ExperimentLedger, page: Ledgers) -> SafeString:
-    if line.ledger is None or line.ledger.cost is None:
+    if line.known is None:
         return NOTHING
-    cost, spread = line.ledger.cost, line.ledger.spread or 0.0
-    ends = [
-        one.ledger.cost + (one.ledger.spread or 0.0) for one in page.lines if one.ledger and one.ledger.cost
-    ]
-    return interval(cost, max(0.0, cost - spread), cost + spread, axis=(0.0, max([0.02, *ends])))
+    cost, spread = line.known.cost, line.known.spread
+    longest = max([0.02, *(ledger.cost + ledger.spread for ledger in page.known)])
+    return interval(cost, max(0.0, cost - spread), cost + spread, axis=(0.0, longest))
 
 
 def _returns(line: ExperimentLedger, _page: Ledgers) -> object:
-    if line.cost is None:
+    if line.known is None:
         return NONE
-    returns = line.ledger.returns if line.ledger else 0.0
-    return element("b", f"≥ {share(returns)}", css="faster") if returns else _NOTHING
+    returns = line.known.returns
+    return element("b", f"≥ {share(returns)}", css="faster") if returns else dim("nothing certain")
 
 
 def _slots(line: ExperimentLedger, page: Ledgers) -> object:
     if line.ledger is None:
         return dim("needs 10 compilations")
-    own = {name: getattr(page.filters, name) for name in ("arch", "torch", "triton", "suite", "backend")}
+    own = {name: getattr(page.filters, name) for name in (*SUBJECT, "suite", "backend")}
     shown = streams.link(reverse("choices"), **own, experiment=line.experiment.pk)
-    return link(f"{shown}#slots", f"{line.proven} of {len(line.slots)}")
+    return link(f"{shown}#slots", f"{line.ledger.proven} of {len(line.slots)}")
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.1f}"
 
 
 _EXPERIMENTS = DataTable[ExperimentLedger, Ledgers](
     Column("", "Experiment", draw=_title, is_head=True),
-    Column("compilations", "Compilations", css="num"),
+    Column("", "Compilations", "elected", css="num"),
     Column("", "Busy time, µs", "busy_us", show=lambda us: f"{us[0]:.1f} to {us[1]:.1f}", css="num"),
-    Column("", "Draw costs", "cost", show=lambda cost: element("b", share(cost)), css="num"),
+    Column("", "Draw costs", "known", show=lambda known: share(known.cost) if known else NONE, css="num"),
     Column("", "95 % interval", draw=_interval, css="fpc", hides_title=True),
     Column("", "Ledger returns", draw=_returns, css="num"),
     Column("", "Slots proven", draw=_slots, css="num"),
@@ -81,39 +84,19 @@ def _kernel(row: SlotRow, _page: Ledgers) -> SafeString:
     return join(name, span(operators, "dim under", title=operators))
 
 
-def _best(row: SlotRow, _page: Ledgers) -> object:
-    best = row.record.best
-    return element("code", row.kernel.config or best.choice, css="file") if best else NONE
-
-
-def _elected(row: SlotRow, _page: Ledgers) -> str:
-    best, line = row.record.best, row.of.ledger
-    return f"{best.elected} of {line.compilations}" if best and line else NONE
-
-
-def _against_mean(row: SlotRow, _page: Ledgers) -> str:
-    best = row.record.best
-    return share(best.time_us / row.record.mean_us - 1) if best and row.record.mean_us else NONE
-
-
-def _proof(row: SlotRow, _page: Ledgers) -> object:
-    return _PROOFS[row.record.best.proven_by] if row.record.best else dim("not yet")
+def _of_best(draw: Callable[[SlotRow, ChoiceRecord], object]) -> Callable[[SlotRow, Ledgers], object]:
+    """Return what draws something of the best proven choice."""
+    return lambda row, _page: draw(row, row.record.best) if row.record.best else NONE
 
 
 _SLOTS = DataTable[SlotRow, Ledgers](
     Column("", "Kernel", draw=_kernel, is_head=True),
     Column("candidates", "Candidates", css="num"),
-    Column("", "Best proven choice", draw=_best),
-    Column("", "Elected", draw=_elected, css="num"),
-    Column("", "µs a step", "record.mean_us", show=lambda us: f"{us:.1f}", css="num"),
-    Column("", "Against mean", draw=_against_mean, css="num"),
-    Column(
-        "",
-        "Returns, µs",
-        draw=lambda row, _page: f"{row.record.returns_us:.1f}" if row.record.best else NONE,
-        css="num",
-    ),
-    Column("", "Proven by", draw=_proof),
+    Column("", "Best proven choice", draw=_of_best(lambda row, _best: code(row.kernel.config))),
+    Column("", "Elected", draw=_of_best(lambda row, best: f"{best.elected} of {row.of.elected}"), css="num"),
+    Column("", "µs a step", "record.mean_us", show=_us, css="num"),
+    Column("", "Returns, µs", draw=_of_best(lambda row, _best: _us(row.record.returns_us)), css="num"),
+    Column("", "Proven by", draw=_of_best(lambda _row, best: _PROOFS[best.proven_by])),
 )
 
 
@@ -125,34 +108,22 @@ def choices(request: HttpRequest, data_format: str = "") -> HttpResponse:
         about = page.to_json()
         rows = about.pop("items")
         return data.answer(data_format, "choices", rows, EXPERIMENTS.names, stream=stream.name, **about)
-    own = [line for line in page.lines if line.experiment.pk == filters.experiment]
-    shown = (own or page.lines or [None])[0]
-    ledgers = [line.ledger for line in page.lines if line.ledger and line.ledger.cost is not None]
-    offered = {
-        name: sorted(
-            {getattr(subject, name) for subject in page.subjects if subject.arch == page.filters.arch}
-        )
-        for name in ("torch", "triton")
-    }
-    offered["arch"] = sorted({subject.arch for subject in page.subjects})
-    offered |= {
-        name: sorted(
-            {getattr(line.experiment, name) for line in page.lines} | {getattr(filters, name)} - {""}
-        )
-        for name in ("suite", "backend")
-    }
+    shown = next((line for line in page.lines if line.experiment.pk == filters.experiment), None)
+    shown = shown or next(iter(page.lines), None)
+    known = page.known
+    offered = {name: sorted({getattr(one, name) for one in page.subjects}) for name in SUBJECT}
     clear = streams.link(reverse("choices"))
     context = {
         "page": page,
         "form": query_string.filter_form(
             page.filters, offered=offered, hidden={"stream": stream.name}, clear=clear, button="Show"
         ),
-        "known": len(ledgers),
-        "cost": fmean(ledger.cost or 0.0 for ledger in ledgers) if ledgers else None,
-        "returns": fmean(ledger.returns for ledger in ledgers) if ledgers else None,
+        "known": len(known),
+        "cost": fmean(ledger.cost for ledger in known) if known else None,
+        "returns": fmean(ledger.returns for ledger in known) if known else None,
         "experiments": _EXPERIMENTS.html(page.lines, page),
         "shown": shown,
-        "slots": _SLOTS.html(shown.slots, page, scroll="scroll tall") if shown and shown.slots else NOTHING,
+        "slots": _SLOTS.html(shown.slots, page, scroll="scroll tall") if shown and shown.slots else "",
         "complaints": complaints,
     }
     return render(request, "choices/choices.html", context)
