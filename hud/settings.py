@@ -7,6 +7,7 @@ servers are the embedded ones below it (`hud/server/embedded.py`).
 import importlib.util
 import logging
 import os
+import re
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,17 @@ def link_template(name: str) -> str:
     if text and not (text.startswith(("https://", "http://")) and "{commit}" in text):
         raise ValueError(f"{name} is {text!r}; it must be an http address with {{commit}} in it")
     return text
+
+
+def mirrors(name: str) -> dict[str, str]:
+    """Return the path of the bare mirror of each repository of `owner/name=PATH,…`."""
+    pairs = dict(
+        part.strip().partition("=")[::2] for part in os.environ.get(name, "").split(",") if part.strip()
+    )
+    for repo, path in pairs.items():
+        if not re.fullmatch(r"[\w.-]{1,39}/[\w.-]{1,100}", repo) or not Path(path).is_absolute():
+            raise ValueError(f"{name} has {repo}={path}; it must be owner/name=/absolute/path,…")
+    return pairs
 
 
 def roles_by_group(text: str) -> dict[str, str]:
@@ -94,6 +106,7 @@ EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL") or "compiler-hud@localhost"
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
 HUD_REPO_URL = link_template("HUD_REPO_URL")  # https://github.com/pytorch/pytorch/commit/{commit}
+HUD_REPO_MIRRORS = mirrors("HUD_REPO_MIRRORS")  # bare repositories that are read for the commits of a range
 
 # Single sign-on by OpenID Connect; off unless the issuer is set
 HUD_OIDC_ISSUER = os.environ.get("HUD_OIDC_ISSUER", "").rstrip("/")

@@ -1,21 +1,22 @@
 """Regressions, their causes and known failures over the API: list them, decide on them."""
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from ninja import Query, Router, Status
 from ninja.schema import Schema
-from pydantic import ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field
 
-from hud.api.auth import who
+from hud.accounts.limits import UPLOADS
+from hud.api.auth import caller_key, who
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, Items, StrictBody, of_table
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build
-from hud.judging.regressions import events, known_failures, read
+from hud.judging.regressions import events, known_failures, mirrors, read
 from hud.judging.regressions.read import Scope
 from hud.models import Bisect, BisectStep, Cause, Experiment, KnownFailure, Regression
 from hud.problems import Problem, row_of
@@ -26,6 +27,7 @@ from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])
 _MOST_FAILURES = 500
+_MOST_FILES = 5000  # of a commit
 _FAILURE = DataTable(f"id:int=pk stream:str=stream.name {EXPERIMENT} reason:str author:str created:datetime")
 _STEP = DataTable[BisectStep]("""base head:int run:int|None=run_id answer pairs:list[tuple[float,float]]|None
     change low high:float|None finished:datetime|None""")
@@ -151,6 +153,36 @@ def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     """Get a regression with its history."""
     (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
     return read.with_history(regression, regression.events.order_by("pk"))
+
+
+class CommitIn(StrictBody):
+    model_config = ConfigDict(extra="forbid", strict=False)  # a date is text
+    sha: str = Field(pattern=r"^[0-9a-f]{40,64}$")
+    parent: str = Field("", pattern=r"^([0-9a-f]{40,64})?$", description="the first")
+    title: str = Field(min_length=1, max_length=1000)
+    author: str = Field("", max_length=200)
+    date: AwareDatetime
+    files: list[Annotated[str, Field(max_length=500)]] = Field([], max_length=_MOST_FILES)
+
+
+class CommitsIn(StrictBody):
+    repo: str = Field(pattern=r"^[\w.-]{1,39}/[\w.-]{1,100}$", description="owner/name")
+    commits: list[CommitIn] = Field(min_length=1, max_length=mirrors.MOST_COMMITS)
+
+
+class CommitsOut(Schema):
+    stored: int
+    duplicates: int
+
+
+@router.post("/commits", response={200: CommitsOut, 422: Error}, tags=["commits"])
+def post_commits(request: HttpRequest, given: CommitsIn) -> dict[str, int]:
+    """Store commits of a main line with the files that they touch, so that regressions name those of their
+    range. One that is known stays as it is."""
+    UPLOADS.check(caller_key(request).pk)
+    rows = {one.sha: mirrors.commit_of(repo=given.repo, **one.model_dump()) for one in given.commits}
+    stored = mirrors.store(rows.values())
+    return {"stored": stored, "duplicates": len(given.commits) - stored}
 
 
 @of_table(_STEP)

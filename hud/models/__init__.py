@@ -3,6 +3,7 @@
 A value that is missing is NULL with a status, never 0; the database itself refuses NaN and infinities.
 """
 
+from hud.models.commits import Commit
 from hud.models.compilations import BinaryList, Compilation, Kernel, KernelBinary, KernelCode, kernels_of
 from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload

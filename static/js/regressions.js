@@ -1,4 +1,4 @@
-// The inbox by keyboard: j and k move, Enter opens, x selects, Esc clears; [data-key] buttons by their letter.
+// The inbox by keyboard: j and k move, Enter opens, x selects, Esc clears; [data-key] buttons and links by their letter.
 // Without this script the same links, boxes and buttons work.
 "use strict";
 (() => {
@@ -34,7 +34,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
-    if (keys[event.key]) {
+    if (keys[event.key] && rows.length) {
       keys[event.key]();
       if (event.key !== "Escape") event.preventDefault();
       return;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.client.connection import Refused, Unreachable, Untrusted
+from runner.client.connection import Refused, Unreachable, Untrusted, WrongUsage
 from runner.host.attach import add_arguments, attachment_of
 from runner.host.client import Hud
 from runner.schema.suite import BadRequest
@@ -67,7 +67,7 @@ def test_an_untrusted_certificate_is_said_at_once(
     assert fake.tokens == {TOKEN}, "the token is not spent"
     with pytest.raises(Untrusted):
         Hud(over_tls, KEY).claim(1, "n")
-    with pytest.raises(BadRequest):
+    with pytest.raises(WrongUsage):
         attach(tmp_path, "--hud", over_tls, "--token", TOKEN, "--ca", str(certificate[1]))
     address, key = attach(tmp_path, "--hud", over_tls, "--token", TOKEN, "--ca", str(certificate[0]))
     assert Hud(over_tls, key, ca=str(certificate[0])).claim(1, "n") is None

@@ -181,4 +181,10 @@ def test_the_inbox_is_worked_off_by_keyboard(live_hud: Hud, page: Page, nights: 
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url("**open=*")
-    assert page.locator(".regression-detail").count() == 1
+    page.keyboard.press("a")
+    assert page.evaluate("document.activeElement.value") == "accept"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("input[name=note]:invalid")  # without a reason nothing is sent
+    page.fill("input[name=note]", "needed for correctness")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1 >> text=accepted")

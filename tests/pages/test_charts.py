@@ -10,11 +10,11 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Experiment, SeriesState, Target
-from hud.pages.experiment import drawing, scale
-from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.multiples import Chart, Multiples, Spot
-from hud.pages.experiment.view import lines_of
+from hud.pages.charts import drawing, scale
+from hud.pages.charts.choice import Choice
+from hud.pages.charts.drawing import Canvas
+from hud.pages.charts.lines import lines_of
+from hud.pages.charts.multiples import Chart, Multiples, Spot
 from hud.pages.tags import sparkline
 from hud.tables.formatting import duration, number, quantity
 from hud.tables.html import json_block

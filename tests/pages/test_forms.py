@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.pages import query_string
-from hud.pages.experiment.choice import Choice
+from hud.pages.charts.choice import Choice
 from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.view import DrainForm, PauseForm
 from hud.pages.regressions import query as regressions

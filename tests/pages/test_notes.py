@@ -12,7 +12,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
 from hud.models import Annotation, Audit, Experiment
-from hud.pages.experiment import view as state
+from hud.pages.charts.lines import place_of
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import create_experiment, create_measurement, create_run, create_user
 
@@ -54,7 +54,7 @@ def test_a_note_is_written_shown_as_text_at_its_commit_and_deleted(
     note = Annotation.objects.get()
     assert (note.scope, note.suite, note.author) == ("suite", "micro", "olga")
     page = read_page(experiment.pk)
-    assert state.place_of(note, page.charts) == 1
+    assert place_of(note, page.charts) == 1
     text = text_of(client, experiment)
     assert "&lt;b&gt;index&lt;/b&gt; &amp; more" in text
     assert "<b>index" not in text
@@ -74,7 +74,7 @@ def test_a_note_is_written_shown_as_text_at_its_commit_and_deleted(
 def test_a_note_at_a_time_stands_at_the_run_that_follows_or_at_the_last(experiment: Experiment) -> None:
     now = timezone.now()
     charts = read_page(experiment.pk).charts
-    places = [state.place_of(Annotation(at=now - timedelta(days=days)), charts) for days in (5, 1.5, 0.5, -1)]
+    places = [place_of(Annotation(at=now - timedelta(days=days)), charts) for days in (5, 1.5, 0.5, -1)]
     assert places == [None, 1, 2, 2]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from django.test import Client
 
 from hud.models import Experiment, Stream
+from hud.pages.charts.choice import Choice
 from hud.pages.experiment import query
-from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.query import ExperimentPage
 from tests.support.pages import page_of
 

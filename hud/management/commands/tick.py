@@ -12,6 +12,7 @@ from django.db import DatabaseError, InterfaceError
 from hud import retention
 from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
+from hud.judging.regressions import mirrors
 from hud.judging.regressions.confirm import confirm
 from hud.management.rounds import RoundsCommand
 from hud.models import Heartbeat
@@ -20,6 +21,7 @@ from hud.runs import matching, schedules, tasks
 
 logger = logging.getLogger(__name__)
 _PRUNE_EVERY_S = 24 * 3600
+_COMMITS_EVERY_S = 300
 _LONG_GAP = timedelta(days=7)
 
 
@@ -32,7 +34,7 @@ class Command(RoundsCommand):
 
     def start(self) -> None:
         self.pause_s = settings.HUD_TICK_S
-        self.batches, self.prune_at = retention.batches(), 0.0
+        self.batches, self.prune_at, self.commits_at = retention.batches(), 0.0, 0.0
         if not self.once:
             Thread(target=deliver_until, args=[self.stop], name="deliver", daemon=True).start()
 
@@ -48,6 +50,9 @@ class Command(RoundsCommand):
             deliver()
         else:
             self.prune()
+        if time.monotonic() >= self.commits_at:
+            self.commits_at = time.monotonic() + _COMMITS_EVERY_S
+            mirrors.fetch()
         return 0
 
     def put_off_pruning_after_a_gap(self) -> None:

@@ -24,10 +24,11 @@ from hud.models import (
     Series,
     Stream,
 )
-from hud.pages.experiment import compilations, multiples
-from hud.pages.experiment.choice import MAX_POINTS, Choice
+from hud.pages.charts import multiples
+from hud.pages.charts.choice import MAX_POINTS, Choice
+from hud.pages.charts.multiples import MOST_OVERLAYS, Multiples
+from hud.pages.experiment import compilations
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.points import expectations
 from hud.points import read as points
 from hud.points.columns import COLUMNS, SuiteColumn, metric_names

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from hud.judging.compare.kernel_table import KernelTable, short_name
 from hud.models import Experiment, Metric, Point
 from hud.pages import streams
-from hud.pages.experiment import drawing
+from hud.pages.charts import drawing
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
 from hud.pages.tags import cell_html, commit, targets_html, value_html, verdict_badge

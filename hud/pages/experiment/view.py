@@ -1,12 +1,10 @@
 """One experiment: its charts with their lines and details, its rerun and its notes."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -23,10 +21,12 @@ from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
 from hud.models import Annotation, Experiment, KnownFailure, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.experiment import drawing, query, tables
-from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
-from hud.pages.experiment.multiples import OF_ENVIRONMENT, OF_RUN, Chart, Key, Multiples, Spot, slot_of_time
+from hud.pages.charts import drawing
+from hud.pages.charts.choice import Choice
+from hud.pages.charts.drawing import SHAPES, Canvas, Legend
+from hud.pages.charts.lines import lines_of
+from hud.pages.charts.multiples import OF_ENVIRONMENT, OF_RUN, Chart, Key
+from hud.pages.experiment import query, tables
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.experiment.rerun_form import RerunForm
 from hud.points.read import HEADER, OF_EXPERIMENT, POINT, rows_in_stream
@@ -36,7 +36,6 @@ from hud.runs.branches import other_branch
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
-from hud.states.regressions import RegressionState
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, json_block, options
 from hud.tables.table import IDENTITY
@@ -44,9 +43,6 @@ from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.schema.tasks import Replication
-
-_MOST_STEPS = 12
-_LEAST_DAYS = 4  # between nights, below which none is called missing
 
 
 def canvas_of(page: ExperimentPage) -> Canvas:
@@ -78,54 +74,6 @@ def _shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
         values = [mark.value for mark in own if mark.value is not None]
         legend.append(Legend(place, text, len(own), median(values) if values else None))
     return places, legend
-
-
-def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[ChartEvent]:
-    """Return the change points, environment steps and notes that are within the charts."""
-    slots = charts.slots
-    lines: dict[tuple[str, float], ChartEvent] = {}
-
-    def put(kind: Any, place: int, text: str) -> None:
-        x = canvas.xs[place] - (canvas.step / 2 if kind != "note" else 0)
-        lines.setdefault((kind, x), ChartEvent(kind, max(x, 0.0), text))
-
-    for one in charts.regressions:
-        place = slot_of_time(slots, one.since)
-        if one.state != RegressionState.DISMISSED and place >= 0 and slots[place].time == one.since:
-            put("change", place, f"{one.since:%-d %b}, {slots[place].commit[:7]}".strip(", "))
-    start = charts.rows[0].level_start if charts.rows else None
-    if start and start > slots[0].time:
-        put("level", slot_of_time(slots, start), f"{start:%-d %b}, new level")
-    steps = [place for place, slot in enumerate(slots) if slot.step]
-    for place in steps[-_MOST_STEPS:]:
-        put("step", place, slots[place].changed[0] if slots[place].changed else "environment")
-    for place, days in _gaps(slots)[-_MOST_STEPS:]:
-        put("gap", place, f"{days} day{'s' if days > 1 else ''} without a result")
-    for note in notes:
-        where = place_of(note, charts)
-        if where is not None:
-            put("note", where, note.text)
-    return list(lines.values())
-
-
-def _gaps(slots: Sequence[Spot]) -> list[tuple[int, int]]:
-    """Return the places before which days are missing, and how many, where most days have a result."""
-    first = {slot.time.date(): place for place, slot in reversed(list(enumerate(slots)))}
-    days = sorted(first)
-    apart = [(later - day).days for day, later in pairwise(days)]
-    if len(apart) < _LEAST_DAYS or median(apart) > 1:
-        return []
-    return [(first[day], gap - 1) for day, gap in zip(days[1:], apart, strict=True) if gap > 1]
-
-
-def place_of(note: Annotation, charts: Multiples) -> int | None:
-    """Return the run at which a note stands: its commit's, else the first one from its time on."""
-    slots = charts.slots
-    if note.commit:
-        return next((i for i, slot in enumerate(slots) if slot.commit.startswith(note.commit)), None)
-    if note.at is None or not slots or note.at < slots[0].time:
-        return None
-    return min(bisect_left([slot.time for slot in slots], note.at), len(slots) - 1)
 
 
 def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:

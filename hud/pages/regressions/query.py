@@ -9,20 +9,16 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.judging.bisect import work
 from hud.judging.compare.sides import resolve
 from hud.judging.regressions import read as regressions
 from hud.judging.regressions.groups import CauseLines
 from hud.judging.regressions.read import COLUMNS, MOST_ROWS, NOBODY, Counts, Scope
-from hud.models import Bisect, Environment, Regression, RegressionEvent, Stream
+from hud.models import Regression, Stream
 from hud.pages.query_string import number, one_of, words
-from hud.points.facts import fact_name
-from hud.points.kernels import known_between
+from hud.pages.regressions import detail
 from hud.runs.branches import branch_or_default
-from hud.runs.places import Builds, Rerun
 from hud.sql import fetch_tuples
-from hud.states.bisect import BisectState
-from hud.states.regressions import ACTIVE, TOLD, Event, RegressionState, possible
+from hud.states.regressions import ACTIVE, TOLD, Event, RegressionState
 from runner.schema.devices import is_named
 
 _TABS: dict[str, tuple[Sequence[str], bool | None]] = {  # states, and whether they are muted
@@ -72,31 +68,11 @@ class RegressionFilters:
         return Scope(stream, **subject, base=times.get("base"), head=times.get("head"))
 
 
-@dataclass(frozen=True)
-class Detail:
-    """One regression with what happened to it, what a person can do, and what differs in its environment."""
-
-    regression: Regression
-    events: list[RegressionEvent]
-    actions: list[Event]
-    environment: list[tuple[str, str, str]]  # fact, before, after
-    bisect: Bisect | None  # the newest
-    hindrance: str  # why another cannot start, '' if it can
-    rerun: Rerun
-    cause: CauseLines | None = None  # that it belongs to, where that is on the page
-    code: Sequence[str] = ()  # sides of the page that compares kernels
-
-    @property
-    def others(self) -> list[Regression]:
-        """Return the others of its cause: a decision is one on all of them."""
-        return [line for line in self.cause.lines if line is not self.regression] if self.cause else []
-
-
 @dataclass
 class RegressionsPage:
     causes: list[CauseLines]
     counts: Counts  # of what waits, in all tabs the same
-    detail: Detail | None
+    detail: detail.Detail | None  # of the one that is open
     archs: list[str]
     suites: list[str]
     owners: list[str]
@@ -120,7 +96,7 @@ class RegressionsPage:
     @property
     def neighbours(self) -> tuple[int | None, int | None]:
         """Return what the rows before and after the open one open."""
-        if not (self.detail and self.detail.cause):
+        if not (self.detail and self.detail.cause in self.causes):
             return None, None
         opened = [cause.first.pk for _title, causes in self.sections for cause in causes]
         order = [None, *opened, None]
@@ -157,7 +133,7 @@ def stream_of(pk: int) -> Stream | None:
 
 
 def read(stream: Stream, filters: RegressionFilters, user: User | None) -> RegressionsPage:
-    """Return the page of a stream, in 7 statements, 20 with a detail, and those of its sides. Raise
+    """Return the page of a stream, in 7 statements, and those of its sides and of a detail. Raise
     BadSide."""
     scope = filters.scope(stream)
     found = _rows(scope, filters, user)
@@ -179,7 +155,7 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
     return RegressionsPage(
         causes=causes,
         counts=regressions.count(scope),
-        detail=_detail(opened[0], causes) if opened else None,
+        detail=detail.read(opened[0], causes) if opened else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
         owners=[NOBODY, *sorted({owner for _arch, _suite, owner in choices if owner})],
@@ -207,39 +183,3 @@ def _opened(stream: Stream) -> dict[str, int]:
         },
     )
     return dict(zip(("opened", "confirmed", "dismissed"), counts, strict=True))
-
-
-def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
-    runs = [one.last_good_run_id, one.first_run_id]
-    sides = [f"run:{run}/experiment:{one.series.experiment_id}" for run in runs]
-    builds = Builds()
-    bisect = Bisect.objects.filter(regression=one).last()
-    is_running = bisect is not None and bisect.state == BisectState.RUNNING
-    return Detail(
-        one,
-        list(one.events.order_by("pk")),
-        possible(RegressionState(one.state)),
-        _differences(one),
-        bisect,
-        "it is running" if is_running else work.hindrance(one, builds.accelerators),
-        builds.of_regressions([one])[one.pk],
-        next((cause for cause in causes if one in cause.lines), None),
-        sides if len(known_between([one])) == len(set(runs)) else (),
-    )
-
-
-def _differences(one: Regression) -> list[tuple[str, str, str]]:
-    """Return the facts of the environment that differ from the last good run to the first that moved."""
-    runs = [one.first_run_id, one.last_good_run_id]
-    used = Environment.objects.filter(point__series=one.series_id, point__run__in=runs)
-    facts: dict[int | None, dict[str, Any]] = dict(used.values_list("point__run", "facts"))
-    before, after = facts.get(one.last_good_run_id), facts.get(one.first_run_id)
-    if not before or not after:
-        return []
-    names = sorted({*before, *after} - _SAME_FACTS)
-    pairs = ((name, before.get(name), after.get(name)) for name in names)
-    return [(fact_name(name), _text(old), _text(new)) for name, old, new in pairs if old != new]
-
-
-def _text(value: Any) -> str:
-    return "none" if value in (None, "", {}) else str(value)

@@ -2,13 +2,18 @@
 
 from django.utils.safestring import SafeString
 
+from hud.judging.compare.kernel_table import CauseGroup, KernelBar, short_name
+from hud.judging.comparison import MetricComparison
+from hud.judging.regressions.commits import RankedCommit
 from hud.judging.regressions.groups import CauseLines
 from hud.models import Bisect, BisectStep, Regression
 from hud.pages import streams
+from hud.pages.regressions.detail import Kernels
 from hud.pages.regressions.query import RegressionsPage
-from hud.pages.tags import move_line
+from hud.pages.sparkline import interval
+from hud.pages.tags import commit, move_line
 from hud.tables.formatting import run_link, signed_percent
-from hud.tables.html import dim, element, join, link, span, text
+from hud.tables.html import badge_html, code, dim, element, join, link, span, text
 from hud.tables.table import Column, DataTable
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
@@ -67,30 +72,29 @@ _CAUSES = DataTable[CauseLines, RegressionsPage](
 )  # fmt: skip
 
 
-def _members(cause: CauseLines, page: RegressionsPage, is_open: bool) -> str:
-    """Return a row with all regressions of a cause, each with its own box and link."""
-    shown = page.detail.regression if page.detail else None
-    items = []
-    for one in cause.lines:
-        title, metric = one.series.experiment.title, one.series.metric.title
-        name = _link(one, page, title, aria_current="true" if one is shown else "")
-        items.append(element("li", join(name, dim(metric), change_html(one), span(one.state, "state"))))
+def _members(cause: CauseLines, page: RegressionsPage) -> str:
+    """Return a row with all regressions of a cause, each with its own link."""
     return (
-        f'<tr class="members"><td colspan="7"><details{" open" if is_open else ""}>'
-        f"<summary>{len(items)} regressions</summary>"
-        f'<ul class="plain">{join(*items)}</ul></details></td></tr>'
+        f'<tr class="members"><td colspan="7"><details><summary>{len(cause.lines)} regressions</summary>'
+        f"{members_html(cause, page)}</details></td></tr>"
     )
+
+
+def members_html(cause: CauseLines, page: RegressionsPage) -> SafeString:
+    shown, items = page.detail.regression if page.detail else None, []
+    for one in cause.lines:
+        name = _link(one, page, one.series.experiment.title, aria_current="true" if one == shown else "")
+        backend = f"{one.series.experiment.backend}, {one.series.experiment.arch}: {one.series.metric.title}"
+        items.append(element("li", join(name, dim(backend), change_html(one), span(one.state, "state"))))
+    return element("ul", join(*items, by=""), css="plain")
 
 
 def causes_html(page: RegressionsPage, tab: str) -> SafeString:
     """Return the table of causes under their headings, with the members of those of several experiments."""
-    current = page.detail.cause if page.detail else None
 
     def frame(cause: CauseLines, cells: str) -> str:
-        is_current = cause is current
-        attribute = ' aria-current="true"' if is_current else ""
-        members = _members(cause, page, is_current) if cause.experiments > 1 else ""
-        return f"<tr data-row{attribute}>{cells}</tr>{members}"
+        members = _members(cause, page) if cause.experiments > 1 else ""
+        return f"<tr data-row>{cells}</tr>{members}"
 
     body = ""
     for title, causes in page.sections:
@@ -123,4 +127,69 @@ STEPS = DataTable[BisectStep, Bisect](
     Column("", "Change", _step_change, css="num"),
     Column("", "Result", "answer"),
     Column("", "Run", "run_id", show=lambda pk: pk and run_link(pk), label="run"),
+)
+
+
+def _bar(pair: tuple[KernelBar, CauseGroup]) -> SafeString:
+    bar = pair[0]
+    about = f'class="{bar.tone}" x="{bar.start:.1f}" width="{bar.width:.1f}" y="0" height="10"'
+    svg = '<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
+    return SafeString(f"{svg}<rect {about}/></svg>")
+
+
+def _times(pair: tuple[KernelBar, CauseGroup], shown: Kernels) -> SafeString:
+    change = pair[0].change
+    ends = (change.base_us, change.head_us) if change else (None, None)
+    base, head = map(shown.table.written, ends)
+    return join(dim(f"{base} →"), element("b", head))
+
+
+def _is_timed(shown: Kernels) -> bool:
+    return shown.table.timed
+
+
+KERNELS = DataTable[tuple[KernelBar, CauseGroup], Kernels](
+    Column("", "Kernel", lambda pair: code(short_name(pair[0].name)), is_head=True),
+    Column("", "Before → after", draw=_times, css="num", only=_is_timed),
+    Column(
+        "", "Change", css="num", only=_is_timed,
+        draw=lambda pair, shown: span(shown.table.signed(pair[0].change_us), pair[0].tone),
+    ),
+    Column("", "From total to total", _bar, css="bars", hides_title=True, only=_is_timed),
+    Column("", "Why", lambda pair: join(pair[1].title, dim(pair[0].config))),
+)  # fmt: skip
+
+
+def _title(one: RankedCommit) -> SafeString:
+    return join(one.commit.title, span(one.why, "fact"))
+
+
+COMMITS = DataTable[RankedCommit](
+    Column("", "Title, and why it stands here", _title, is_head=True),
+    Column("", "Commit, author", lambda one: join(commit(one.commit.sha), span(one.commit.author, "fact"))),
+    Column("", "Touched", lambda one: join(*(span(path, "fact file") for path in one.touched[:3]))),
+)  # fmt: skip
+
+
+def _answer(one: MetricComparison) -> str:
+    return f"Code at equal choices, {one.metric.title}" if one.code else one.metric.title
+
+
+def _drawn(one: MetricComparison) -> SafeString | str:
+    if one.change is None or one.low is None or one.high is None:
+        return ""
+    reach, tone = max(-one.low, min(one.high, 2.0), 0.04), {True: "g", False: "w", None: ""}[one.better]
+    return interval(one.change, one.low, one.high, axis=(-reach, reach), noise=(-0.02, 0.02), tone=tone)
+
+
+def _ends(one: MetricComparison) -> SafeString:
+    ends = f"{signed_percent(one.low)} to {signed_percent(one.high)}" if one.low is not None else ""
+    return join(element("b", signed_percent(one.change)), span(ends, "fact"))
+
+
+ANSWERS = DataTable[MetricComparison](
+    Column("", "Answer", _answer, is_head=True),
+    Column("", "Mean, 95 %", _ends, css="num"),
+    Column("", "Grey: no change", _drawn),
+    Column("", "Verdict", lambda one: join(badge_html(one.word), dim(one.cause))),
 )

@@ -19,12 +19,15 @@ from hud.accounts.access import scopes_of
 from hud.judging.bisect import work
 from hud.judging.regressions import events
 from hud.judging.regressions.groups import of_cause
-from hud.judging.regressions.read import MOST_ROWS, with_history
+from hud.judging.regressions.read import MOST_ROWS
 from hud.models import Bisect, Regression
 from hud.pages import data, query_string, streams
+from hud.pages.charts import drawing
+from hud.pages.charts.drawing import Canvas
+from hud.pages.charts.lines import lines_of
 from hud.pages.query_string import MAX_ID
-from hud.pages.regressions import query
-from hud.pages.regressions.table import STEPS, causes_html, change_html
+from hud.pages.regressions import query, table
+from hud.pages.regressions.detail import Detail
 from hud.points.sides import BadSide
 from hud.problems import Problem
 from hud.states.bisect import BisectState, most_steps
@@ -71,7 +74,7 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     if data_format:
         about: dict[str, Any] = {"counts": page.counts.to_json()}
         if page.detail:
-            about["detail"] = with_history(page.detail.regression, page.detail.events)
+            about["detail"] = page.detail.to_json()
         return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, **about)
     page.may_decide = "accept" in scopes_of(request)
     page.others = query_string.without(request.GET, "stream", "open", "id")
@@ -86,19 +89,43 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         "filters": filters,
         "tabs": query.TABS if user else [tab for tab in query.TABS if tab != "mine"],
         "most": MOST_ROWS,
-        "causes_html": causes_html(page, filters.tab),
+        "causes_html": table.causes_html(page, filters.tab),
         "complaints": complaints,
         "counts_of_page": page.counts,
         "query_of_counts": filters.query(stream),
     }
     if page.detail:
-        bisect = page.detail.bisect
-        context["change"] = change_html(page.detail.regression)
-        context["steps"] = steps = list(bisect.steps.order_by("pk")) if bisect else []
-        if bisect:
-            context["steps_html"] = STEPS.html(steps, bisect, css="readings")
-            context["usual_steps"] = most_steps(len(bisect.builds))
-    return render(request, "regressions/regressions.html", context)
+        context |= _detail_context(page, page.detail)
+    return render(request, f"regressions/regression{'' if page.detail else 's'}.html", context)
+
+
+def _detail_context(page: query.RegressionsPage, detail: Detail) -> dict[str, Any]:
+    """Return what only the page of one regression draws."""
+    bisect, shown = detail.bisect, detail.kernels
+    steps = list(bisect.steps.order_by("pk")) if bisect else []
+    context: dict[str, Any] = {
+        "styles": ["css/code.css", "css/experiment.css", "css/regressions.css"],
+        "change": table.change_html(detail.regression),
+        "steps": steps,
+        "members_html": table.members_html(detail.cause, page),
+        "commits_html": table.COMMITS.html(detail.shown_commits, None, css="blocks"),
+        "kernels_html": table.KERNELS.html(shown.rows, shown, css="blocks attribution") if shown else "",
+        "pairs_html": table.ANSWERS.html(detail.pairs, None, css="blocks"),
+        "pairs_run": detail.regression.concluded_run_id or detail.regression.pairs_run_id,
+    }
+    if bisect:
+        steps_html = table.STEPS.html(steps, bisect, css="readings")
+        context |= {"steps_html": steps_html, "usual_steps": most_steps(len(bisect.builds))}
+    if detail.charts:
+        canvas = Canvas(detail.charts.slots, detail.choice)
+        canvas.events = lines_of(detail.charts, [], canvas)
+        drawn = [drawing.chart(row, canvas, tall=not at) for at, row in enumerate(detail.charts.rows)]
+        context |= {
+            "charts": list(zip(detail.charts.rows, drawn, strict=True)),
+            "heads": drawing.heads(canvas),
+            "axis": drawing.axis(canvas),
+        }
+    return context
 
 
 def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:

@@ -44,14 +44,14 @@ def suite_rows(page: SuitePage, may: Collection[str], in_stream: str) -> SafeStr
 def _row(
     row: SuiteRow, attached: Collection[tuple[str, str]], times: Mapping[datetime, str], in_stream: str
 ) -> str:
-    one = row.experiment
-    plain, tick, again, newest = one.title, "", "", ""
+    experiment = row.experiment
+    plain, tick, again, newest = experiment.title, "", "", ""
     title = escape(plain)
     if attached:
-        box = f'<input type="checkbox" name="experiment" value="{one.pk}" aria-label="Rerun {title}">'
+        box = f'<input type="checkbox" name="experiment" value="{experiment.pk}" aria-label="Rerun {title}">'
         tick = f'<td class="tick">{box}</td>'
-        if (one.device, one.arch) in attached:
-            again = f' <button class="small quiet" name="only" value="{one.pk}">Rerun</button>'
+        if (experiment.device, experiment.arch) in attached:
+            again = f' <button class="small quiet" name="only" value="{experiment.pk}">Rerun</button>'
     words = "".join(
         f'<td class="when">{escape(word).replace("_", "_<wbr>") or _UNKNOWN}</td>' for word in row.words
     )
@@ -65,8 +65,8 @@ def _row(
     if row.leading:
         newest = f'<a href="{address(row.leading.run_id, "run")}">{times[row.leading.order_time]}</a>'
     name = title.replace(",", ",<wbr>").replace("[", "<wbr>[")
-    head = f'<a href="{address(one.pk, "experiment")}?{in_stream}"{long_name(plain)}>{name}</a>'
-    head += _DYNAMIC if one.dynamic else ""
+    head = f'<a href="{address(experiment.pk, "experiment")}?{in_stream}"{long_name(plain)}>{name}</a>'
+    head += _DYNAMIC if experiment.dynamic else ""
     return (
         f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
         f'<td class="when">{newest}{again}</td></tr>'

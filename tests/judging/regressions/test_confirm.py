@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from hud.judging.regressions.confirm import confirm
@@ -125,7 +126,23 @@ def test_pairs_of_both_torches_decide(host: Host, experiment: Experiment, head: 
     measure_pairs(run, experiment, (OLD, NEW), (2500.0, head))
     confirm()
     one.refresh_from_db()
-    assert one.state == state
+    assert (one.state, one.verdict) == (state, "regressed")
+
+
+def test_pairs_that_scatter_make_it_inconclusive(host: Host, experiment: Experiment, client: Client) -> None:
+    one = regression(experiment, "open")
+    confirm()
+    one.refresh_from_db()
+    assert one.pairs_run
+    measure_pairs(one.pairs_run, experiment, (OLD, NEW), (2500.0, 2450.0), spread=100.0)
+    confirm()
+    one.refresh_from_db()
+    assert (one.state, one.verdict) == ("open", "inconclusive")
+    assert one.events.last().event == "cannot tell"  # type: ignore[union-attr]
+    page = client.get("/regressions/", {"open": one.pk})
+    (answer,) = page.context["page"].detail.pairs
+    assert answer.word == "inconclusive"
+    assert f"run {one.pairs_run.pk}</a>, candidate against baseline" in page.text
 
 
 @pytest.mark.parametrize(("base", "state"), [("default", "confirmed"), ("planted", "open")])
@@ -173,14 +190,16 @@ def test_pairs_of_one_interpreter_with_itself_decide_nothing(host: Host, experim
     assert one.state == "open"
 
 
-def measure_pairs(run: Run, experiment: Experiment, torches: Any, values: tuple[float, float]) -> None:
+def measure_pairs(
+    run: Run, experiment: Experiment, torches: Any, values: tuple[float, float], spread: float = 1.0
+) -> None:
     for side, ((torch, git), value) in enumerate(zip(torches, values, strict=True)):
         environment = create_environment(torch=torch, torch_git=git)
         for pair in range(7):
             create_measurement(
                 experiment,
                 metric="device_bandwidth_gbps",
-                value=value + pair % 3,
+                value=value + spread * ((pair + side * (spread > 1)) % 3),
                 run=run,
                 environment=environment,
                 repeat=pair,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hud.models import Metric
-from hud.pages.experiment.choice import ScaleName
-from hud.pages.experiment.multiples import Chart
+from hud.pages.charts.choice import ScaleName
+from hud.pages.charts.multiples import Chart
 from hud.tables.formatting import bytes_text
 
 TALL, LOW = 196, 96  # pixels

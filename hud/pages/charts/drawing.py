@@ -13,9 +13,9 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
-from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.multiples import Chart, Key, Spot, slot_of_time
-from hud.pages.experiment.scale import LOW, TALL, Scale, padded, scale_of
+from hud.pages.charts.choice import Choice
+from hud.pages.charts.multiples import Chart, Key, Spot, slot_of_time
+from hud.pages.charts.scale import LOW, TALL, Scale, padded, scale_of
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import quantity
 from runner.schema.statistics import ValueRule, value_of

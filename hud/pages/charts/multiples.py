@@ -12,7 +12,7 @@ from typing import Any
 
 from hud.judging.regressions.read import add_runs
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
-from hud.pages.experiment.choice import Choice
+from hud.pages.charts.choice import Choice
 from hud.points.columns import key_of, place_of
 from hud.points.facts import changes
 from hud.points.read import with_levels

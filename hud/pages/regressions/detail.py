@@ -1,0 +1,176 @@
+"""One regression: its chart, kernels, environment, commits and pairs, and what a person can do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hud.judging.bisect import work
+from hud.judging.compare import kernels
+from hud.judging.compare.kernel_table import CauseGroup, KernelBar, KernelTable
+from hud.judging.comparison import MetricComparison, compare
+from hud.judging.regressions import commits
+from hud.judging.regressions import read as regressions
+from hud.judging.regressions.commits import Clues, RankedCommit
+from hud.judging.regressions.groups import CauseLines, of_cause
+from hud.models import Bisect, Environment, Regression, RegressionEvent, Series, State
+from hud.pages.charts import multiples
+from hud.pages.charts.choice import Choice
+from hud.pages.charts.multiples import Multiples
+from hud.points import read as points
+from hud.points.facts import fact_name, flat
+from hud.points.kernels import known_between
+from hud.points.sides import BadSide
+from hud.points.targets import Targets
+from hud.runs.places import Builds, Rerun
+from hud.states.bisect import BisectState
+from hud.states.regressions import Event, RegressionState, possible
+
+_MOST_KERNELS, _MOST_COMMITS, _MOST_CHARTS = 5, 12, 3
+_CHOICE = Choice(points=60)  # of the chart
+_SAME_FACTS = {"date"}  # of an environment, that change every night
+
+
+@dataclass
+class Kernels:
+    """The kernels that changed most, with the group that says why, and what all others changed."""
+
+    table: KernelTable
+    sides: Sequence[str]  # of the page that compares all
+    rows: list[tuple[KernelBar, CauseGroup]]
+
+    @property
+    def others(self) -> int:
+        return len(self.table.attribution.changes) - len(self.rows)
+
+
+@dataclass
+class Detail:
+    """One regression with what happened to it, what a person can do, and what tells of its cause."""
+
+    regression: Regression
+    cause: CauseLines
+    events: list[RegressionEvent]
+    actions: list[Event]
+    environment: list[tuple[str, str, str]]  # facts that differ: name, before, after
+    same_facts: int  # that do not
+    bisect: Bisect | None  # the newest
+    hindrance: str  # why another cannot start, '' if it can
+    rerun: Rerun
+    kernels: Kernels | None
+    charts: Multiples | None
+    pairs: list[MetricComparison] = field(default_factory=list)
+    commits: list[RankedCommit] = field(default_factory=list)
+
+    choice: Choice = _CHOICE
+
+    @property
+    def shown_commits(self) -> list[RankedCommit]:
+        return self.commits[:_MOST_COMMITS]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page's JSON says of it."""
+        row = regressions.with_history(self.regression, self.events)
+        environment = [dict(zip(("name", "base", "head"), fact, strict=True)) for fact in self.environment]
+        table = commits.RANKED.rows(self.commits)
+        return {**row, "environment": environment, "commits": table, "members": [
+            line.pk for line in self.cause.lines
+        ]}  # fmt: skip
+
+
+def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
+    """Return the detail in 25 statements, and those of its kernels and pairs."""
+    builds = Builds()
+    bisect = Bisect.objects.filter(regression=regression).last()
+    is_running = bisect is not None and bisect.state == BisectState.RUNNING
+    cause = next((cause for cause in causes if regression in cause.lines), None)
+    if cause is None:
+        members = list(of_cause(regression).select_related("series"))
+        cause = regressions.grouped(regressions.complete(members))[0]
+    shown = _kernels(regression)
+    environment, names, same_facts = _differences(regression)
+    clues = Clues.of(regression, shown.table.attribution if shown else None, names)
+    ends = commits.ends(regression)
+    states = [RegressionState(line.state) for line in cause.lines]
+    return Detail(
+        regression,
+        cause,
+        list(regression.events.order_by("pk")),
+        [event for event in possible(RegressionState(regression.state)) if _fits(event, states)],
+        environment,
+        same_facts,
+        bisect,
+        "it is running" if is_running else work.hindrance(regression, builds.accelerators),
+        builds.of_regressions([regression])[regression.pk],
+        shown,
+        _charts(regression),
+        _pairs(regression),
+        commits.rank(commits.of_range(*ends), clues) if ends else [],
+    )
+
+
+def _fits(event: Event, states: Sequence[RegressionState]) -> bool:
+    """Return whether a person may decide so on a whole cause."""
+    return event != Event.DISMISS or all(event in possible(state) for state in states)
+
+
+def _kernels(regression: Regression) -> Kernels | None:
+    """Return the kernels between the two runs, None where they are not known."""
+    runs = [regression.last_good_run_id, regression.first_run_id]
+    if len(known_between([regression])) < len(set(runs)):
+        return None
+    sides = [f"run:{run}/experiment:{regression.series.experiment_id}" for run in runs]
+    try:
+        base, head = sides
+        found = kernels.read(base, head, regression.series.stream, with_code=False)
+    except BadSide:
+        return None
+    table = KernelTable.of(found.attribution)
+    bars = [(bar, group) for group in table.groups for bar in group.rows if bar.change]
+    bars.sort(key=lambda pair: -abs(pair[0].change_us))
+    return Kernels(table, sides, bars[:_MOST_KERNELS])
+
+
+def _charts(regression: Regression) -> Multiples | None:
+    """Return the charts of its metric and of others of its experiment that moved, None without points."""
+    experiment, stream = regression.series.experiment, regression.series.stream
+    series = list(Series.objects.filter(experiment=experiment, stream=stream).select_related("metric"))
+    chosen = next(one for one in series if one.pk == regression.series_id)
+    latest, targets = points.latest([one.pk for one in series]), Targets.read()
+    points.shown(series, {experiment.pk: experiment}, latest, targets)
+    if chosen.pk not in latest:
+        return None
+    about: dict[str, Any] = {"overlaid": [], "choice": _CHOICE, "targets": targets, "latest": latest}
+    charts = multiples.read(experiment, chosen, {experiment.pk: series}, **about)
+    first, *others = charts.rows
+    charts.rows = [first, *(row for row in others if row.regression)][:_MOST_CHARTS]
+    return charts
+
+
+def _pairs(regression: Regression) -> list[MetricComparison]:
+    """Return the answer of the newest comparison in pairs on its metric, none before one has ended."""
+    run = regression.concluded_run or regression.pairs_run
+    if run is None or run.state != State.SUCCEEDED:
+        return []
+    return compare([run], series=regression.series_id, class_key=regression.class_key).metrics
+
+
+def _differences(one: Regression) -> tuple[list[tuple[str, str, str]], list[str], int]:
+    """Return the facts of the environment that differ from the last good run to the first that moved, as
+    shown and by their names, and how many do not."""
+    runs = [one.first_run_id, one.last_good_run_id]
+    used = Environment.objects.filter(point__series=one.series_id, point__run__in=runs)
+    facts: dict[int | None, Any] = {
+        run: flat(about) for run, about in used.values_list("point__run", "facts")
+    }
+    before, after = facts.get(one.last_good_run_id), facts.get(one.first_run_id)
+    if not before or not after:
+        return [], [], 0
+    names = sorted({*before, *after} - _SAME_FACTS)
+    differing = [name for name in names if before.get(name) != after.get(name)]
+    rows = [(fact_name(name), _text(before.get(name)), _text(after.get(name))) for name in differing]
+    return rows, differing, len(names) - len(differing)
+
+
+def _text(value: Any) -> str:
+    text = "none" if value in (None, "", {}) else str(value)
+    return text[:12] if commits.HASH.fullmatch(text) else text
