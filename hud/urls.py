@@ -17,10 +17,13 @@ from hud.pages.experiment import view as experiments
 from hud.pages.explore import view as explore
 from hud.pages.follow import view as follow
 from hud.pages.funnel import view as funnel
+from hud.pages.glossary import view as glossary
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
 from hud.pages.model import view as models
+from hud.pages.new_run import view as new_run
+from hud.pages.new_upload import view as new_upload
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
@@ -96,6 +99,9 @@ urlpatterns = [
     path("experiments/<int:pk>/notes/<int:note>/delete", experiments.delete_note, name="note_delete"),
     path("experiments/<int:pk>/known", experiments.mark_failure, name="known_failure_mark"),
     path("experiments/<int:pk>/known/forget", experiments.forget_failure, name="known_failure_forget"),
+    path("runs/new/", new_run.new_run, name="run_new"),
+    path("uploads/new/", new_upload.new_upload, name="upload_new"),
+    path("upload/", RedirectView.as_view(pattern_name="upload_new", query_string=True), name="upload"),
     path("runs/<int:pk>/", run.run, name="run"),
     path("runs/<int:pk>.<format:data_format>", run.run, name="run"),
     path("runs/<int:pk>/live", run.live, name="run_live"),
@@ -111,6 +117,7 @@ urlpatterns = [
     path("rules/<str:kind>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>/delete", rules.delete, name="rule_delete"),
+    path("glossary/", glossary.glossary, name="glossary"),
     path("follow/create", follow.create, name="follow_create"),
     path("follow/<int:pk>/<str:action>", follow.act, name="follow_act"),
     path("follow/feed/<name:token>.xml", follow.feed, name="follow_feed"),

@@ -55,6 +55,7 @@ LONGEST = (
     "test_torchdynamo.py",
     "test_gpt_fast.py",
     "test_two_hosts.py",
+    "test_two_nodes.py",
     "test_network.py",
     "test_cli.py",
     "test_add.py",

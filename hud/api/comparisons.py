@@ -23,7 +23,9 @@ _LOOK_S = 0.5
 
 class _CompareQuery(Filter):
     base: str = Field(
-        max_length=300, description="run:12, commit:abc123, latest:main, host:NAME, date:DAY or night:DAY"
+        max_length=300,
+        description="run:12, commit:abc123, latest:main or night:DAY; arch:, backend:, dtype:, torch:, host:,"
+        " branch: and stream: with a name; several joined by commas",
     )
     head: list[str] = Field(min_length=1, max_length=3, description="as base; repeated for up to three")
     metric: str = Field("", max_length=200, description="else of each experiment the most telling")
@@ -33,7 +35,6 @@ class _CompareQuery(Filter):
     dtype: str = Field("", max_length=40)
     stream: str = Field("", max_length=60, description="of commits, branches, hosts and days; else the front")
     verdict: Literal["", "regressed", "improved", "failed", "inconclusive", "unchanged"] = ""
-    formulas: Literal["", "hud"] = Field("", description="hud: those of PyTorch's HUD")
     format: Literal["json", "md"] = "json"
     pairs: bool = Field(
         False, description="1: items that moved or are undecided say which host can compare both builds"
@@ -42,6 +43,7 @@ class _CompareQuery(Filter):
 
 class CompareOut(Schema):
     stream: str
+    across: list[str] = Field(description="what the sides differ in, by whose rest they are matched")
     base: dict[str, Any]
     head: dict[str, Any] = Field(description="the first candidate")
     counts: dict[str, Any] = Field(description="its experiments: matched, on one side only, by verdict")
@@ -59,7 +61,9 @@ class CompareOut(Schema):
 )
 def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     """Compare runs: matched cohort, a verdict for each experiment, aggregates with their 95 % interval. What
-    another card, host or environment may have caused is inconclusive, with that as its reason."""
+    another card, host or environment may have caused is inconclusive, with that as its reason. Sides `across`
+    archs, backends, dtypes or hosts are matched by the rest; `regressed` and `improved` then mean worse and
+    better."""
     sides = {"base", "head", "stream", "format", "pairs"}
     filters = Filters(**given.model_dump(exclude=sides))
     page = read(given.base, given.head, filters, stream_of(given.stream))

@@ -20,7 +20,7 @@ from hud.api.schemas import ANSWER, Error, Filter, Items, MatrixBody, file_answe
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.judging.comparison import power_before
+from hud.judging.comparison import plan_of
 from hud.models import Aliases, Artifact, Experiment, Host, IdempotencyKey, Run, RunClass, State, Task, Upload
 from hud.problems import Problem, row_of
 from hud.runs import lines, logs, requests, streams, tasks
@@ -42,9 +42,9 @@ _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str ho
     retry_of:int|None=request_or_empty.retry_of_id""")
 _PROGRESS = DataTable("done:int total:int eta_s:float|None")
 _IDEMPOTENCY_KEY = parameter("header", "Idempotency-Key", "the same request gets its run", maxLength=200)
-_PLAN = DataTable("""cases:list[str] tasks:int processes:int seconds:float|None queue_position:int|None
-    starts_in_s:float|None stream:str pairs:int|None detects_percent:float|None power:float|None
-    noise_assumed:bool|None""")
+_PLAN = DataTable("""cases:list[str] left_out:list[dict[str,str]] tasks:int processes:int
+    seconds:float|None queue_position:int|None starts_in_s:float|None stream:str pairs:int|None
+    detects_percent:float|None power:float|None noise_assumed:bool|None""")
 _PLACE = DataTable("queue_position:int|None=position starts_in_s:float|None")
 
 
@@ -160,7 +160,7 @@ def post_run(
     _check_subject(given)
     with transaction.atomic():
         if query.dry_run:
-            plan = _plan_of(_request(request, given))
+            plan = plan_of(_request(request, given), given.suite, given.cases)
             transaction.set_rollback(True)
             return Status(200, plan)
         body = given.model_dump_json(by_alias=True).encode()
@@ -205,19 +205,6 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
-
-
-def _plan_of(run: Run) -> dict[str, Any]:
-    """Return the plan of a run whose request is about to be rolled back."""
-    requested, before = _run_out(run), power_before(run)
-    return {
-        **requested,
-        **before,
-        "cases": run.request.selection["cases"],
-        "tasks": requested["total"],
-        "processes": requested["total"] * before["processes"],
-        "seconds": requested["eta_s"],
-    }
 
 
 def _check_subject(given: RunIn) -> None:

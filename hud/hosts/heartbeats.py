@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from django.conf import settings
+from django.core.management.base import CommandError
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
@@ -27,8 +28,9 @@ _RUNNING_S = 2 * GAP_S
 _START_LOCK = 7_014_003  # of nodes that start
 
 
-class OtherDataFolder(RuntimeError):
-    """Another node that runs uses a HUD_DATA that this one does not share."""
+class OtherDataFolder(CommandError, RuntimeError):
+    """Another node that runs uses a HUD_DATA that this one does not share. Of these two kinds of error
+    manage.py and gunicorn print the words, and end."""
 
 
 def join() -> None:

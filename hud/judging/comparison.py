@@ -14,11 +14,15 @@ from django.db.models import QuerySet
 from hud.judging.choices import ChoiceChange
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
+from hud.runs.queue import progress_of, read_waiting
 from runner.schema import draws as equal_choices
 from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.metrics import is_of_running, role_of
 from runner.schema.records import worst_quality
 from runner.schema.statistics import LEAST_PAIRS, pair_middles
+from runner.schema.suite import BadRequest
+from runner.schema.tasks import Selection, plan
+from runner.suites import SUITES
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
 _NOISE_POINTS = 30  # newest points that say something of the noise of a choice
@@ -330,6 +334,33 @@ def power_before(run: Run) -> dict[str, Any]:
         "detects_percent": round(equal_choices.detects_percent(noise.noise, 2 * draws, rounds), 2),
         "power": round(equal_choices.power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
         "noise_assumed": noise.assumed,
+    }
+
+
+def plan_of(run: Run, suite: str, cases: Sequence[str]) -> dict[str, Any]:
+    """Return the plan of a run whose request is about to be rolled back. `cases` were asked for, all of the
+    suite where none were; `left_out` are those without a task, each with the reason."""
+    progress, waiting, before = progress_of(run), read_waiting(run), power_before(run)
+    planned = run.request.selection["cases"]
+    wanted = cases or [case.name for case in SUITES[suite].cases] if suite else []
+    left_out = []
+    for case in sorted({*wanted} - {*planned}):
+        try:
+            plan(Selection(suite, run.request.device, cases=[case]))
+            reason = "not with this choice"
+        except BadRequest as error:
+            reason = str(error)
+        left_out.append({"case": case, "reason": reason})
+    return {
+        **before,
+        "cases": planned,
+        "left_out": left_out,
+        "tasks": progress.total,
+        "processes": progress.total * before["processes"],
+        "seconds": progress.eta_s,
+        "queue_position": waiting and waiting.position,
+        "starts_in_s": waiting and waiting.starts_in_s,
+        "stream": run.stream.name,
     }
 
 

@@ -4,7 +4,7 @@ import signal
 import threading
 from typing import Any, ClassVar
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
 from hud.hosts import heartbeats
@@ -26,10 +26,7 @@ class RoundsCommand(BaseCommand):
         self.once, self.stop = once, threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.stop.set())
-        try:
-            heartbeats.join()
-        except heartbeats.OtherDataFolder as error:
-            raise CommandError(str(error)) from None
+        heartbeats.join()
         self.start()
         while not self.stop.is_set():
             done = 0

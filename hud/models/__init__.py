@@ -41,16 +41,15 @@ from hud.models.regressions import (
 )
 from hud.models.runs import (
     ACTIVE,
-    RUN_CLASSES,
     TERMINAL,
     Artifact,
     Run,
-    RunClass,
     RunRequest,
     Schedule,
     ScheduleTrigger,
     State,
     Task,
+    Turn,
 )
 from hud.models.series import (
     Alias,
@@ -64,3 +63,4 @@ from hud.models.series import (
     Threshold,
 )
 from hud.models.streams import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, SAMPLES, Stream
+from hud.states.fair_share import RUN_CLASSES, RunClass

@@ -40,6 +40,7 @@ class Accelerator(NamedRow):
     unavailable_reason = models.CharField(max_length=300, blank=True)  # as its host says; '' none
     present = models.BooleanField(default=True)
     rung_at = models.DateTimeField(null=True)  # last wake-up
+    since_night = models.IntegerField(default=0, db_default=0)  # tasks that it took since its last of a night
     catalog = models.JSONField(default=dict)  # what it can run: suites, pythons (interpreters by name)
     labels = models.JSONField(default=dict)  # its host's, and the built-in ones of `hud.hosts.registration`
 

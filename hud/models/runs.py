@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -62,8 +62,19 @@ class ScheduleTrigger(NamedRow):
 State = RunState  # the same word as Task.State, for runs
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
 ACTIVE = (State.QUEUED, State.RUNNING)
-RunClass: TypeAlias = Literal["person", "ci", "night"]  # who waits for a run; hosts serve them in this order
-RUN_CLASSES: tuple[RunClass, ...] = get_args(RunClass)
+
+
+class Turn(NamedRow):
+    """When a task of an owner's runs of a class was last claimed; owners take turns."""
+
+    run_class = models.CharField(max_length=6)
+    owner = models.CharField(max_length=150)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run_class", "owner"], name="turn_identity")]
+
+
 _IDENTITY = ("stream", "source", "external_id", "host_name", "commit")  # of an uploaded run
 
 

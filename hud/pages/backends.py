@@ -83,6 +83,7 @@ class BackendComparison:
     instead: list[Subject] = field(default_factory=list)  # that have results, where this page shows none
     complaints: list[str] = field(default_factory=list)
     nights_of_stream: list[Night] = field(default_factory=list)  # of any subject, oldest first
+    same_but_arch: list[str] = field(default_factory=list)  # archs of its mode and type
 
     @property
     def sides(self) -> list[Night]:
@@ -174,6 +175,19 @@ class BackendComparison:
         return self._address(base=self.base, head=self.head)
 
     @property
+    def other_arches(self) -> list[tuple[str, str]]:
+        """Return the other archs with results in this mode and type, with the query strings that compare this
+        one with them."""
+        subject = self.filters.subject
+        own = subject.pop("arch")
+        sides = [(arch, {"base": f"arch:{own}", "head": f"arch:{arch}"}) for arch in self.same_but_arch]
+        return [
+            (arch, urlencode({"stream": self.stream.name, **named, **subject}))
+            for arch, named in sides
+            if arch != own and own
+        ]
+
+    @property
     def until_base(self) -> str:
         """Return the query string of the regressions that began before the baseline or in it."""
         return self._address(head=self.base)
@@ -218,6 +232,7 @@ def read(filters: BackendFilters, stream: Stream) -> BackendComparison:
         sorted({suite for own, suite in measured if own.arch == subject.arch} - {CEILINGS}),
         only_arch=all(own.arch == subject.arch for own, _suite in measured),
         nights_of_stream=nights,
+        same_but_arch=[one.arch for one in subjects if replace(one, arch=subject.arch) == subject],
     )
     if any(suite != CEILINGS for _one, suite in measured):
         _compare(page, subject, nights)

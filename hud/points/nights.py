@@ -198,13 +198,13 @@ def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -
         chosen = sides.parse(text)
     except BadSide:
         return None
+    if chosen.filters or chosen.kind == "date":
+        return None
     if chosen.kind == "latest":
         return _newest(read(stream, chosen.name) if chosen.name else nights, subject, stream)
     if chosen.kind == "night":
         night = _newest([night for night in nights if chosen.name in night.names], subject, stream)
         return replace(night, side=text) if night else None
-    if chosen.kind not in {"run", "commit"}:
-        return None
     ids = sides.runs_of(chosen, stream).values_list("pk", flat=True)[:_MOST_RUNS]
     runs = tuple(_runs(stream, "r.id = ANY(%(ids)s)", {"ids": list(ids)}))
     if not runs or len({run.commit for run in runs} - {chosen.name}) > 1:  # none, or several commits

@@ -24,6 +24,7 @@ from hud.hosts import queues, redis_users
 from hud.hosts.registration import unavailable_suites
 from hud.models import RUN_CLASSES, Accelerator, Host, Run, Task
 from hud.sql import execute, fetch_tuples
+from hud.states.fair_share import NIGHT_EVERY
 from runner.schema.protocol import FUNCTION, sign
 from runner.schema.suite import TaskSpec, suite_of
 
@@ -56,8 +57,14 @@ OPEN = """
 """
 # Its host sent a heartbeat within the last `lost` seconds.
 HEARD = "(h.last_beat > clock_timestamp() - %(lost)s * interval '1 s')"
-# Runs that a person waits for go first, scheduled ones last; then first come, first served.
-ORDER = f"array_position('{{{','.join(RUN_CLASSES)}}}', q.run_class::text), r.created, r.id"
+# Who asked, by page or by key, and when a task of his was last claimed.
+OWNER = "split_part(q.requested_by, ', key ', 1)"
+TURNS = f"LEFT JOIN hud_turn turn ON turn.run_class = q.run_class AND turn.owner = {OWNER}"
+# `next_run` of hud.states.fair_share, of all accelerators alike: tests compare them.
+ORDER = f"""
+    (q.run_class = 'night' AND a.since_night >= {NIGHT_EVERY - 1}) DESC,
+    array_position('{{{",".join(RUN_CLASSES)}}}', q.run_class::text), turn.at NULLS FIRST, r.created, r.id
+"""
 _TTL_S = 120  # a job that no host has taken by then is stale; `manage.py tick` rings again
 _LOOK_BACK = 5000  # tasks of the stream
 _KIND = "spec - '{compilation,timeout_s}'::text[]"  # of a task: what it measures
@@ -194,6 +201,22 @@ def assign_cards(run: Run) -> None:
         WHERE t.run_id = %(run)s AND t.{_KIND} = past.kind
         """,  # noqa: S608 - constants of this file  # nosec B608
         {"run": run.pk, "stream": run.stream_id},
+    )
+
+
+def note_turn(task: Task) -> None:
+    """Note whose task an accelerator has just taken."""
+    execute(
+        f"""
+        WITH asked AS (SELECT q.run_class, {OWNER} AS owner FROM hud_runrequest q WHERE q.run_id = %(run)s),
+        nights AS (
+            UPDATE hud_accelerator a
+            SET since_night = CASE WHEN asked.run_class = 'night' THEN 0 ELSE a.since_night + 1 END
+            FROM asked WHERE a.id = %(accelerator)s)
+        INSERT INTO hud_turn (run_class, owner, at) SELECT run_class, owner, clock_timestamp() FROM asked
+        ON CONFLICT (run_class, owner) DO UPDATE SET at = excluded.at
+        """,  # noqa: S608 - constants of ours  # nosec B608
+        {"run": task.run_id, "accelerator": task.accelerator_id},
     )
 
 

@@ -4,9 +4,11 @@ Times are estimated from earlier tasks of the same kind.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import TypeAlias
 
 from django.conf import settings
@@ -18,6 +20,7 @@ from hud.models import ACTIVE, RUN_CLASSES, Accelerator, Run, RunClass, State, T
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.sql import fetch, fetch_tuples
+from hud.states.fair_share import Waiting, expected_starts
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 
@@ -100,6 +103,9 @@ class QueueLine:
     done: int
     fits: list[int]  # accelerators that could take it, now or later
     usable: list[int]  # those of them that take work now
+    owner: str  # who asked, by page or by key
+    served_s: float | None  # since a task of his was last claimed, negative
+    since_night: list[int]  # by usable accelerator: tasks since its last of a night
     position: int | None = None  # in the queue, 1 is next; None once it works
     starts_in_s: float | None = None  # None where it works already, or where nobody can say
 
@@ -113,9 +119,10 @@ class QueueLine:
         return self.state == "queued"
 
     @property
-    def order(self) -> tuple[int, datetime, int]:
-        """Return the sort key that `matching.ORDER` uses."""
-        return RUN_CLASSES.index(self.run_class), self.created, self.run
+    def order(self) -> tuple[float, int, datetime, int]:
+        """Return the sort key of the queue: by expected start, those that nobody can tell last."""
+        starts_in_s = inf if self.starts_in_s is None else self.starts_in_s
+        return starts_in_s, RUN_CLASSES.index(self.run_class), self.created, self.run
 
     @property
     def wants(self) -> str:
@@ -148,25 +155,47 @@ class Queue:
 
 def read(limit: int = SHOWN_RUNS) -> Queue:
     """Return running runs, then waiting ones in the order of service: 2 statements."""
-    lines = sorted(_lines(), key=lambda line: (line.queued, line.order))
-    work = _work()
-    for line in lines:
-        if line.queued:
-            _estimate(line, lines, work)
+    lines = _lines()
+    _estimate(lines, _work())
+    lines.sort(key=lambda line: (line.queued, line.order))
     waiting = sum(line.queued for line in lines)
     return Queue(lines[:limit], max(len(lines) - limit, 0), len(lines) - waiting, waiting)
 
 
-def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
-    """Set the position and the start of a queued run. The work that runs on the accelerators it could use,
-    and the work ahead of it there, is shared among them."""
-    rivals = [other for other in lines if set(other.fits) & set(line.fits)]
-    line.position = 1 + sum(other.queued and other.order < line.order for other in rivals)
-    mine = set(line.usable)
-    earlier = {other.run for other in rivals if other.order < line.order and mine & set(other.fits)}
-    before = [part for part in work if (part[0] in earlier if part[1] is None else part[1] in mine)]
-    left = _seconds_left(before)
-    line.starts_in_s = round(left / len(mine), 1) if mine and left is not None else None
+def _estimate(lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
+    """Set the start and then the position of each queued run."""
+    free_in_s = {place: 0.0 for line in lines for place in line.usable}
+    left: dict[int, list[tuple[int, float]]] = defaultdict(list)  # tasks that wait, and seconds of one
+    for run, place, tasks, ran_s, usual_s in work:
+        task_s = inf if usual_s is None else usual_s
+        if place is None:
+            left[run].append((tasks, task_s))
+        else:
+            free_in_s[place] = max(task_s - ran_s, 0.0)
+    waiting = [
+        Waiting(
+            line.run,
+            line.run_class,
+            line.owner,
+            line.created.timestamp(),
+            tasks=(count := sum(tasks for tasks, _s in left[line.run])),
+            task_s=sum(tasks * task_s for tasks, task_s in left[line.run]) / max(count, 1),
+            places=line.usable,
+            began=not line.queued,
+        )
+        for line in lines
+    ]
+    served = {(line.run_class, line.owner): line.served_s for line in lines if line.served_s is not None}
+    nights = {
+        place: tasks for line in lines for place, tasks in zip(line.usable, line.since_night, strict=True)
+    }
+    starts = expected_starts(waiting, free_in_s, served, nights)
+    queued = [line for line in lines if line.queued]
+    for line in queued:
+        line.starts_in_s = round(starts[line.run], 1) if line.run in starts else None
+    for line in queued:
+        ahead = (other for other in queued if other.order < line.order and set(other.fits) & set(line.fits))
+        line.position = 1 + sum(1 for _other in ahead)
 
 
 def _seconds_left(parts: Sequence[_Work]) -> float | None:
@@ -185,14 +214,17 @@ def _lines() -> list[QueueLine]:
         SELECT r.id run, r.title, r.state, q.run_class, r.created, q.requested_by,
             coalesce(wanted.name, '') host, q.arch, q.device, q.labels::json, r.interpreter,
             r.base_interpreter, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
-            coalesce(places.usable, '{{}}') usable
+            coalesce(places.usable, '{{}}') usable, {matching.OWNER} owner,
+            extract(epoch FROM turn.at - now())::float8 served_s,
+            coalesce(places.since_night, '{{}}') since_night
         FROM hud_run r JOIN hud_runrequest q ON q.run_id = r.id
-        LEFT JOIN hud_host wanted ON wanted.id = q.host_id
+        LEFT JOIN hud_host wanted ON wanted.id = q.host_id {matching.TURNS}
         CROSS JOIN LATERAL (
             SELECT count(*) n, count(finished) done FROM hud_task WHERE run_id = r.id
         ) tasks
         CROSS JOIN LATERAL (
-            SELECT array_agg(a.id) fits, array_agg(a.id) FILTER (WHERE {takes}) usable
+            SELECT array_agg(a.id) fits, array_agg(a.id) FILTER (WHERE {takes}) usable,
+                array_agg(a.since_night) FILTER (WHERE {takes}) since_night
             FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id WHERE {matching.FITS}
         ) places
         WHERE r.state IN ('queued', 'running')
@@ -260,7 +292,7 @@ def read_waiting(run: Run) -> QueuedRun | None:
     line = next((line for line in lines if line.run == run.pk and line.queued), None)
     if line is None:
         return None
-    _estimate(line, lines, _work())
+    _estimate(lines, _work())
     waiting = QueuedRun(line.position or 1, line.starts_in_s, _occupations(line.fits))
     if not waiting.places:
         asked = run.request

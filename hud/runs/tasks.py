@@ -38,6 +38,7 @@ LeaseBroken = states.StaleToken
 _NEXT = f"""
     SELECT t.id FROM {matching.FITTING_RUNS}
     JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
+    {matching.TURNS}
     WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {matching.MAY_GO}
     ORDER BY {matching.ORDER}, t.home_id IS DISTINCT FROM a.id, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
@@ -81,7 +82,9 @@ def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Finge
             columns |= {"nonce": nonce[:64], "lease_until": lease_end()}
         _save(task, after, **columns)
         Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
-        return Task.objects.select_related("run__request").get(pk=task.pk)
+        taken = Task.objects.select_related("run__request").get(pk=task.pk)
+        matching.note_turn(taken)
+        return taken
 
 
 def _freeze(run_id: int, host: Host, fingerprints: Mapping[str, Fingerprint]) -> str:

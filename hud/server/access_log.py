@@ -14,7 +14,6 @@ from prometheus_client import Counter, Histogram
 from hud.accounts.access import address_of
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 # Of this node; a view is named as in hud/urls.py, static files and unknown addresses have none
 REQUESTS = Counter(
     "hud_http_requests", "Requests by view, method and status.", ["view", "method", "status"], registry=None
@@ -23,7 +22,7 @@ SECONDS = Histogram(
     "hud_http_request_duration_seconds",
     "From a request's arrival to its answer's head, by view.",
     ["view"],
-    buckets=_BUCKETS_S,
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
     registry=None,
 )
 logger = logging.getLogger("hud.access")

@@ -43,7 +43,7 @@ _TABLES = """
 """
 # What `migrate`, `bootstrap` and the programs of `make up` store by themselves
 _EMPTY_INSTALLATION = re.compile(
-    r"public\.(auth_.*|django_.*|hud_(accelerator|apikey|audit|heartbeat|host|limituse|metric|schedule|stream))"
+    r"public\.(auth_.*|django_.*|hud_(accelerator|apikey|audit|heartbeat|host|limituse|metric|schedule|stream|turn))"
 )
 
 

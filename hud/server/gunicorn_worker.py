@@ -40,7 +40,7 @@ _CONNECTIONS = 1000
 _SWEEP_S = 1.0
 _MEMORY_BYTES = 256 * 1024  # of one body or answer; the rest waits in a file
 _UNREAD_BYTES = 64 * 2**20  # of one answer, before its thread waits for the reader
-_UNLIMITED_BYTES = 2**62  # the application refuses a large body itself, see `Channel`
+_UNLIMITED_BYTES = 2**62  # the application refuses a large body itself, see `Client`
 
 
 class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annotations
@@ -112,7 +112,7 @@ class Refusal(ErrorTask):  # type: ignore[misc]
         self.write(answer.content)
 
 
-class Channel(HTTPChannel):  # type: ignore[misc]
+class Client(HTTPChannel):  # type: ignore[misc]
     """One connection. All but `service` and what it calls runs in the main loop, where nothing may block."""
 
     parser_class = Request
@@ -279,7 +279,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         self.server.pull_trigger()
 
 
-def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
+def end_overdue(channels: list[Client], keepalive_s: float) -> None:
     """Close what is overdue, and the oldest connections of addresses for which too much is held."""
     for channel in channels:
         channel.end_if_overdue(keepalive_s)
@@ -292,12 +292,12 @@ def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
                 channel.abort()
 
 
-def _by_address(channels: Iterable[Any]) -> Mapping[str, list[Channel]]:
+def _by_address(channels: Iterable[Any]) -> Mapping[str, list[Client]]:
     """Return the connections of each address, oldest first; not those of a proxy, which are all visitors'. A
     Unix socket, which has no port, leads to one."""
     addresses = defaultdict(list)
     for channel in channels:
-        if isinstance(channel, Channel) and channel.addr[1] and channel.addr[0] not in settings.HUD_PROXIES:
+        if isinstance(channel, Client) and channel.addr[1] and channel.addr[0] not in settings.HUD_PROXIES:
             addresses[channel.addr[0]].append(channel)
     return addresses
 
@@ -327,7 +327,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
             asyncore_use_poll=True,
         )
         for listener in list(self._channels.values()):
-            listener.channel_class = Channel
+            listener.channel_class = Client
             listener.next_channel_cleanup = float("inf")  # by `end_overdue` instead
         while self.alive and os.getppid() == self.ppid:
             self._turn(self.cfg.keepalive)
@@ -345,8 +345,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
 
     _next_sweep = 0.0
 
-    def _open_channels(self) -> list[Channel]:
-        return [channel for channel in self._channels.values() if isinstance(channel, Channel)]
+    def _open_channels(self) -> list[Client]:
+        return [channel for channel in self._channels.values() if isinstance(channel, Client)]
 
     def _finish(self) -> None:
         """Accept nothing more; end the requests that have begun, for as long as gunicorn permits."""

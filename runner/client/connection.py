@@ -38,8 +38,8 @@ class Unreachable(HudError):
         self.retry_after_s = retry_after_s
 
 
-class Untrusted(Unreachable):
-    """The certificate of the HUD is not one that this machine trusts."""
+class Untrusted(HudError):
+    """The certificate of the HUD is not one that this machine trusts: somebody has to look."""
 
 
 class Refused(HudError):
@@ -156,7 +156,7 @@ def error_of(error: urllib.error.HTTPError) -> HudError:
         return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
     if error.code == 413 and problem.get("status") != 413:
         detail = "a proxy before the hud refuses a body of this size: raise its limit"
-        return Unreachable(f"413: {detail} (client_max_body_size of nginx, docs/deploying.md)", 30.0)
+        return Unreachable(f"413: {detail} (client_max_body_size of nginx, docs/deploying.md)", float("inf"))
     if 300 <= error.code < 400:
         detail = f"the hud is at another address: {error.headers.get('Location')} (attach --move URL)"
     kind = KeyRefused if error.code in {401, 403} else Refused

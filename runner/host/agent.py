@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.client.connection import HudError, KeyRefused, Refused, Unreachable
+from runner.client.connection import HudError, KeyRefused, Refused, Unreachable, Untrusted
 from runner.host.client import Hud, LeaseBroken
 from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
@@ -233,7 +233,7 @@ class Agent:
                 return self._end_as_detached(str(error))
             self._log_change(f"{'the hud' if is_of_hud else 'a proxy'} refuses this host: {error}")
             return _REFUSED_S
-        except Unreachable as error:
+        except (Unreachable, Untrusted) as error:
             self._log_change(str(error))
             return random.uniform(0.5, 1.0) * _UNREACHABLE_S  # noqa: S311 - spreads the hosts
         self._answer = answer

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from runner.client.connection import HudError, KeyRefused, Untrusted, with_retries
+from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
-from runner.schema.records import Json
 from runner.schema.suite import BadRequest
 from runner.system import account
 from runner.system.accelerators import accelerators
@@ -139,15 +138,8 @@ def _register(attachment: Attachment, token: str) -> Attachment:
     hud = attachment.connect()
     sys.stderr.write(f"attach: waiting for {hud.url} to answer, to register {attachment.name} there\n")
     sys.stderr.flush()
-
-    def register() -> dict[str, Json]:
-        try:
-            return hud.register(token, attachment.name)
-        except Untrusted as error:  # which waiting does not change
-            raise BadRequest(str(error)) from None
-
     try:
-        answer = with_retries(register, patience_s=_PATIENCE_S)
+        answer = with_retries(lambda: hud.register(token, attachment.name), patience_s=_PATIENCE_S)
     except HudError as error:
         refused = "the token is refused: " if isinstance(error, KeyRefused) else ""
         raise BadRequest(f"{refused}{error}") from error

@@ -53,6 +53,7 @@ _LISTEN_S = 10  # Redis answers a waiting worker at least this often
 _RECONNECT_S = 1.0
 _LONGEST_S = 24 * 3600  # RQ's pages list a busy worker for so long
 _CALL_BYTES = 4096  # at most, compressed
+_CACHED_RUNS = 8  # whose caches an accelerator keeps
 _REMEMBERED = 1000  # wake-ups that were answered, which are not answered again
 _REPORTS_A_BEAT = 4  # a cancelled task learns it with its next report
 _LONGEST_REPORT_S = 2.5
@@ -273,13 +274,16 @@ class _Turn:
 
 
 def _run_folder(config: WorkerConfig, run: int) -> Path:
-    """Return the folder of the caches of a run on this accelerator; remove those of other runs."""
+    """Return the folder of the caches of a run on this accelerator; remove those of other runs but the
+    newest, whose tasks may come in turn with its own."""
     own = Path(config.data) / "caches" / f"{config.number}" / f"run-{run}"
-    for other in own.parent.iterdir() if own.parent.exists() else ():
-        if other != own:
-            account.remove(other)
+    others = {path for path in own.parent.iterdir() if path != own} if own.parent.exists() else set()
+    newest_first = sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
+    account.remove(*newest_first[_CACHED_RUNS - 1 :])
     account.let_pass(own.parent.parent, own.parent)
     account.share(own)
+    with contextlib.suppress(OSError):
+        os.utime(own)
     return own
 
 

@@ -43,7 +43,7 @@ def beat(client: Client, headers: dict[str, str], protocol: int, **facts: Any) -
 
 def test_a_host_of_the_protocol_before_works_on_and_is_asked_to_update(client: Client) -> None:
     headers = headers_of(client)
-    accelerator = beat(client, headers, PROTOCOL - 1).json()["accelerators"]["cpu"]
+    accelerator = beat(client, headers, PROTOCOL - 1, cpu="x").json()["accelerators"]["cpu"]
     run = request()
     claim = {"protocol": PROTOCOL - 1, "accelerator": accelerator, "nonce": "n"}
     task = client.post("/api/v1/tasks/claim", claim, "application/json", headers=headers).json()

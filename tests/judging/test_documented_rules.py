@@ -60,7 +60,6 @@ RULES = [
     ("hud.judging.choices", "_ENOUGH", 20, "each side has 20 draws"),
     ("hud.judging.choices", "_ALIKE_P", 0.1, "p is above 0.1"),
     ("hud.judging.choices", "_SHUFFLES", 4000, "4,000 exchanges"),
-    ("hud.judging.compare.sides", "WINDOW", timedelta(days=14), "within 14 days"),
     ("hud.points.targets", "CEILING_READINGS", 7, "latest seven readings"),
     ("runner.schema.statistics", "PAIR_FLOOR", 0.02, "within ± 2 %"),
     ("runner.schema.statistics", "PAIR_ALPHA", 0.005, "p is at most 0.005"),

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from hud.pages import query_string
 from hud.pages.charts.choice import Choice
-from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.view import DrainForm, PauseForm
 from hud.pages.regressions import query as regressions
 from hud.pages.run.view import LogPosition
 from hud.pages.runs import view as runs
 from hud.pages.suite import query as suite
+from hud.runs.forms import RerunForm
 from hud.runs.places import Place
 
 PLACES = [
@@ -67,14 +67,15 @@ def test_any_text_yields_filters(kind: type[suite.SuiteFilters], values: dict[st
 def test_any_text_in_a_rerun_is_refused_or_one_of_the_offers(place: str, repeats: str) -> None:
     form = RerunForm({"place": place, "repeats": repeats}, places=PLACES)
     if form.is_valid():
-        assert form.place_chosen() in PLACES
+        assert form.options("olga", None).resources.host in {place.host for place in PLACES}
         assert 1 <= form.cleaned_data["repeats"] <= 20
 
 
 def test_a_rerun_goes_where_it_was_offered() -> None:
     form = RerunForm({"place": "any:cpu:cpu-x86_64", "repeats": "2"}, places=PLACES)
     assert form.is_valid()
-    assert form.place_chosen() is PLACES[1]
+    asked = form.options("olga", None).resources
+    assert (asked.host, asked.device, asked.arch) == (None, "cpu", "cpu-x86_64")
     assert dict(form.fields["place"].choices) == {  # type: ignore[attr-defined]
         "any:cuda:h200": "any host · h200",
         "any:cpu:cpu-x86_64": "any host · cpu-x86_64, late",

@@ -13,7 +13,7 @@ from django.utils import timezone
 from hud.judging.comparison import noise_before
 from hud.models import Experiment, Point, Run, Task
 from hud.pages.experiment import view
-from hud.pages.experiment.rerun_form import RerunForm
+from hud.runs.forms import RerunForm
 from hud.runs.requests import spec_of
 from runner.schema.draws import ChoiceNoise, power_words
 from tests.support.experiment_pages import read_page, text_of

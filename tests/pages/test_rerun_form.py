@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from hud.models import Accelerator, Run
-from hud.pages.experiment.rerun_form import RerunForm
+from hud.runs.forms import RerunForm
 from hud.runs.places import Place
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES

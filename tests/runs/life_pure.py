@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
 from hud.states import runs as states
+from hud.states.fair_share import NIGHT_EVERY
 from hud.states.runs import TaskState
 
 MAX_ATTEMPTS = 2
@@ -52,6 +54,7 @@ class Pure:
         self.leases: list[Lease] = []
         self.closed: set[str] = set()
         self.dirty: set[int] = set()
+        self.since_night = Counter[int]()
 
     def request(self, count: int, watched: bool, labels: dict[str, str]) -> None:
         self.runs.append(PureRun([PureTask() for _ in range(count)], watched, labels))
@@ -66,6 +69,7 @@ class Pure:
         handle, task = found
         task.life = task.life.claimed(uuid4(), cancelling=False)
         task.place, task.nonce = place, nonce
+        self.since_night[place] = self.since_night[place] + 1 if self.runs[handle[0]].watched else 0
         assert task.life.token
         self.leases.append(Lease(handle, place, nonce, task.life.token))
         return len(self.leases) - 1
@@ -75,8 +79,9 @@ class Pure:
         has = {"site": host, "accelerator": name}
         if host in self.closed or place in self.dirty:
             return None
+        nights_turn = self.since_night[place] >= NIGHT_EVERY - 1
         waiting = [
-            (not run.watched, number, position)
+            (run.watched == nights_turn, number, position)
             for number, run in enumerate(self.runs)
             if not run.cancelling and run.labels.items() <= has.items()
             for position, task in enumerate(run.tasks)

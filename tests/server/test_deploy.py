@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from django.test import Client
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.servers import ROOT, Hud, free_port
-from tests.support.waiting import wait_for
+from tests.support.nginx import nginx, status_of
+from tests.support.servers import ROOT, Hud
 
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
@@ -80,45 +79,8 @@ def test_alerts_ask_for_metrics_that_are_served() -> None:
 
 @pytest.fixture
 def proxy(live_hud: Hud, tmp_path: Path) -> Iterator[str]:
-    """Return the address of an nginx with the site of `deploy/`, without TLS, in front of the dashboard."""
-    port = free_port()
-    site = (DEPLOY / "nginx" / "compiler-hud.conf").read_text()
-    site = (
-        site[: site.index("server {\n    listen 80;")] + site[site.index("server {\n    listen 443 ssl;") :]
-    )
-    site = re.sub(r" *(ssl_\w+|listen \[).*\n", "", site).replace(
-        "listen 443 ssl", f"listen 127.0.0.1:{port}"
-    )
-    site = site.replace("server 127.0.0.1:8000", f"server {live_hud.url.removeprefix('http://')}")
-    site = site.replace("server_name hud.example.org", "server_name 127.0.0.1")
-    site = site.replace("$scheme", "https")  # as if it had ended TLS
-    site = site.replace("/var/log/nginx", str(tmp_path))
-    folders = "".join(
-        f"{name}_temp_path {tmp_path}/{name};"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (tmp_path / "nginx.conf").write_text(
-        f"pid {tmp_path}/pid; error_log {tmp_path}/error.log; daemon off; events {{}}"
-        f" http {{ access_log off; {folders}\n{site}\n}}"
-    )
-    command = ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
-    subprocess.run([*command, "-t"], check=True, capture_output=True)
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    wait_for(lambda: _status(f"{url}/healthz") == 200 or None, "nginx answers")
-    yield url
-    process.terminate()
-    process.wait(timeout=20)
-
-
-def _status(url: str, data: bytes | None = None) -> int:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=20) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
+    with nginx(tmp_path, [live_hud]) as url:
+        yield url
 
 
 @pytest.mark.skipif(not shutil.which("nginx"), reason="no nginx")
@@ -126,10 +88,10 @@ def _status(url: str, data: bytes | None = None) -> int:
 def test_nginx_serves_pages_refuses_large_bodies_and_hides_no_metrics_from_its_machine(
     proxy: str, tmp_path: Path
 ) -> None:
-    assert _status(f"{proxy}/") == 200
+    assert status_of(f"{proxy}/") == 200
     lines = [json.loads(line) for line in (tmp_path / "compiler-hud.json").read_text().splitlines()]
     assert ("/", 200, "GET") in {(line["path"], line["status"], line["method"]) for line in lines}
-    assert _status(f"{proxy}/metrics") == 200
-    assert _status(f"{proxy}/api/v1/results", b"x" * (81 * 2**20)) == 413
+    assert status_of(f"{proxy}/metrics") == 200
+    assert status_of(f"{proxy}/api/v1/results", b"x" * (81 * 2**20)) == 413
     with urllib.request.urlopen(f"{proxy}/readyz", timeout=20) as answer:
         assert json.load(answer)["components"]["database"] == "ok"

@@ -2,24 +2,24 @@
 interval."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from hud.judging import aggregates
-from hud.judging.compare.points import Cohort, ComparedPoint, GroupKey, Places, Points, add_details
+from hud.judging.compare.judged import OTHER_PLACES
+from hud.judging.compare.points import Cohort, GroupKey, Places, Points
 from hud.models import Metric
-from hud.sql import Bools, Ints
+from hud.sql import Bools, Floats, Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
 
-Formulas = Literal["", "hud"]
 Sides = tuple[Points, Points]  # the baseline and a candidate
-Statistic = Literal["geometric mean", "arithmetic mean", "sum"]
-_ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
+Statistic = Literal["geometric mean", "sum"]
+COMPRESSION = "compression_ratio"
 _MEAN = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction statistic base head change low high p
     matched only_base only_head
@@ -28,9 +28,8 @@ _MEAN = DataTable("""
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric means of a metric over the matched cases, or their sums; by PyTorch HUD's formulas each
-    side's own means, which are arithmetic but for speedups. The change has a 95 % interval and a p-value by
-    Student's t over the cases, None with too few."""
+    """The geometric means of a metric over the matched cases, or their sums. The change has a 95 % interval
+    and a p-value by Student's t over the cases, None with too few."""
 
     metric: Metric
     base: float | None
@@ -69,12 +68,17 @@ class Totals:
     counts: dict[str, int]
     is_same_place: bool  # no other card, host or environment: a difference may be the code's
     means: dict[str, Mean]  # of `KINDS`, and the sum of a time
+    across_places: bool  # which are what is compared
+
+    @property
+    def is_tinted(self) -> bool:
+        return self.is_same_place or self.across_places
 
     @property
     def tiles(self) -> list[tuple[str, Mean | None, str]]:
-        """Return each kind with its mean, tinted if the code may be the cause."""
+        """Return each kind with its mean, tinted if what is compared may be the cause."""
         means = [(kind, self.means.get(kind)) for kind in (*KINDS, TIME)]
-        return [(kind, mean, mean.tone if mean and self.is_same_place else "") for kind, mean in means]
+        return [(kind, mean, mean.tone if mean and self.is_tinted else "") for kind, mean in means]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -89,44 +93,34 @@ class CohortGroup(Totals):
     """One suite and backend on both sides."""
 
     key: GroupKey
-    rates: tuple[float | None, float | None]  # by the chosen formulas
 
     @property
     def is_telling(self) -> bool:
-        """Return whether a mean moved, and the code may be the cause."""
-        return self.is_same_place and any(mean.tone for mean in self.means.values())
+        """Return whether a mean moved, and what is compared may be the cause."""
+        return self.is_tinted and any(mean.tone for mean in self.means.values())
 
     def to_json(self) -> dict[str, Any]:
         return {
             **self.key._asdict(),
-            "base_pass_rate": self.rates[0],
-            "head_pass_rate": self.rates[1],
+            "base_pass_rate": self.counts["base_passed"] / self.counts["expected"],
+            "head_pass_rate": self.counts["head_passed"] / self.counts["expected"],
             **super().to_json(),
         }
 
 
-def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: Bools) -> list[CohortGroup]:
-    """Return the groups of the baseline and that side, of which `known` failures are no news. With PyTorch
-    HUD's formulas: 2 statements."""
+def read(cohort: Cohort, side: int, places: Places, known: Bools) -> list[CohortGroup]:
+    """Return the groups of the baseline and that side, of which `known` failures are no news."""
     sides = cohort.sides[0], cohort.sides[side]
-    elsewhere = places.elsewhere(*sides)
-    hud_rows = [_hud_rows(cohort, side) for side in sides] if formulas == "hud" else None
+    elsewhere, across_places = places.elsewhere(*sides), not OTHER_PLACES.isdisjoint(cohort.across)
     kinds, by_device = [_kind(metric) for metric in cohort.metrics], _by_device(cohort)
     groups = []
     for key, members in cohort.members:
         counts = _counted(sides, members, known[members])
         if not counts["expected"]:
             continue
-        rates: list[float | None] = [
-            counts[name] / counts["expected"] for name in ("base_passed", "head_passed")
-        ]
         order = np.argsort(cohort.order[members[0]]).tolist()
-        means = _means(cohort, sides, members, [row for at in order for row in (by_device[at], at)], kinds)
-        if hud_rows:
-            rows = [{at: row[at] for at in members.tolist() if at in row} for row in hud_rows]
-            rates = [aggregates.hud_pass_rate(list(row.values())) for row in rows]
-            means = _hud_means(cohort, sides, rows, means)
-        groups.append(CohortGroup(counts, not elsewhere[members].any(), means, key, (rates[0], rates[1])))
+        means = _means(cohort, sides, members, [one for at in order for one in (by_device[at], at)], kinds)
+        groups.append(CohortGroup(counts, not elsewhere[members].any(), means, across_places, key))
     return groups
 
 
@@ -156,7 +150,34 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bool
                 metric, before, float(head.sum()), low, high, matched=base.size, statistic="sum"
             )
     counts = _counted(sides, np.arange(cohort.ids.size), known)
-    return Totals(counts, all(group.is_same_place for group in groups), means)
+    tinted = any(group.across_places for group in groups)
+    return Totals(counts, all(group.is_same_place for group in groups), means, tinted)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The change of one metric in each experiment of both sides where it may decide."""
+
+    metric: Metric
+    changes: list[tuple[int, str, float]]  # experiment, backend, change
+    noise: float  # from point to point, of the experiment in the middle
+
+
+def axes(cohort: Cohort, side: int, of_all: Totals, noise: Floats) -> list[Axis]:
+    """Return an axis for each metric of the totals' means; `noise` is that of `judged.screen`."""
+    base, head = cohort.sides[0].deciding, cohort.sides[side].deciding
+    backends = {row: key.backend for key, members in cohort.members for row in members.tolist()}
+    shown = []
+    for metric in {mean.metric.pk: mean.metric for mean in of_all.means.values()}.values():
+        column = cohort.metrics.index(metric)
+        rows = np.flatnonzero((base[:, column] > 0) & (head[:, column] > 0))
+        changes = (head[rows, column] / base[rows, column] - 1).tolist()
+        dots = [
+            (int(cohort.ids[row]), backends[row], change)
+            for row, change in zip(rows.tolist(), changes, strict=True)
+        ]
+        shown.append(Axis(metric, dots, float(np.nan_to_num(np.median(noise[rows, column])))))
+    return shown
 
 
 def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
@@ -214,44 +235,3 @@ def _by_device(cohort: Cohort) -> list[int]:
     """Return for each metric the one that tells the same by device time, or itself."""
     names = {metric.name: column for column, metric in enumerate(cohort.metrics)}
     return [names[device_time_of(metric.name, names)] for metric in cohort.metrics]
-
-
-def _hud_rows(cohort: Cohort, side: Points) -> dict[int, aggregates.HudRow]:
-    """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
-    columns = {metric.name: column for column, metric in enumerate(cohort.metrics)}
-    backends = {row: key.backend for key, members in cohort.members for row in members.tolist()}
-    accuracies: dict[int, ComparedPoint] = {}
-    if (column := columns.get(_ACCURACY)) is not None:
-        there = np.flatnonzero(side.there[:, column])
-        points = side.points(there, np.full(there.size, column))
-        add_details(points)
-        accuracies = dict(zip(there.tolist(), points, strict=True))
-    rows = {}
-    for row in np.flatnonzero(side.has).tolist():
-        accuracy = accuracies.get(row)
-        word = (accuracy.code or ("pass" if accuracy.good else accuracy.status)) if accuracy else ""
-        speedup = float(np.nan_to_num(side.deciding[row, columns[_SPEEDUP]])) if _SPEEDUP in columns else 0.0
-        rows[row] = aggregates.HudRow(word, speedup, backends[row])
-    return rows
-
-
-def _hud_means(
-    cohort: Cohort, sides: Sides, rows: Sequence[Mapping[int, aggregates.HudRow]], means: Mapping[str, Mean]
-) -> dict[str, Mean]:
-    """Return PyTorch HUD's means, over each side's own passing rows and so without an interval: geometric of
-    speedups, else arithmetic."""
-    changed = dict(means)
-    for kind in means.keys() - {"speed"}:
-        column = cohort.metrics.index(means[kind].metric)
-        ends = []
-        for side, of_side in zip(sides, rows, strict=True):
-            passing = side.deciding[
-                [row for row, cell in of_side.items() if cell.accuracy in aggregates.HUD_PASSES], column
-            ]
-            ends.append(float(np.mean(passing[passing > 0])) if np.any(passing > 0) else None)
-        changed[kind] = Mean(means[kind].metric, ends[0], ends[1], statistic="arithmetic mean")
-    for metric in cohort.metrics:
-        if metric.name == _SPEEDUP:
-            base, head = (aggregates.hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
-            changed["speed"] = Mean(metric, base, head)
-    return changed

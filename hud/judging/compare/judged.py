@@ -2,16 +2,19 @@
 what else may be the cause."""
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
 from hud.judging.compare.points import Cohort, ComparedPoint, Places, PointPlace
+from hud.judging.compare.sides import ComparedSide
 from hud.judging.verdict import Rule, judge_points, point_factors
-from hud.models import Experiment, Metric
+from hud.models import Experiment, Metric, Regression
 from hud.points.expectations import FAILING, Expectations, knows_any
+from hud.runs.places import Rerun
 from hud.sql import Bools, Floats, Ints, by_id
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
@@ -22,8 +25,10 @@ _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
+OTHER_PLACES = frozenset({"arch", "host"})  # across which a comparison is of places
 KNOWN_FAILURE = "known_failure"
 _ROWS = [row.values() for row in rows(__file__, "reasons.csv")]
+_BREAKS = "graph_breaks"
 REASONS = {**QUALITIES, **{reason: words for reason, words, _compared in _ROWS if words}}  # of verdicts
 WORDS = {**QUALITIES, **{reason: words for reason, _of_verdict, words in _ROWS if words}}
 COLUMNS = DataTable("""
@@ -95,9 +100,11 @@ def judge(
     *,
     noise: float | None,
     points: int,
+    across: Collection[str] = (),
 ) -> JudgedCell:
     """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
-    inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
+    inconclusive if another card, host or environment or the autotuner's draw may have caused it, unless what
+    the comparison is `across` brings these."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         changed = {(True, False): ("failed", ""), (False, True): ("improved", "new_pass")}
@@ -110,9 +117,11 @@ def judge(
     word, reason = str(verdict.verdict), str(verdict.reason)
     if verdict.verdict == "unchanged":
         reason = ""
+    elif not OTHER_PLACES.isdisjoint(across):
+        pass
     elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
-    elif metric.kind == "timing" and word != "inconclusive":
+    elif metric.kind == "timing" and word != "inconclusive" and not across:
         before, after = ({variant for variant in point.variants if variant} for point in ends)
         if before and after and not before & after:  # known on both sides, and none is on both
             word, reason = "inconclusive", OTHER_DRAW
@@ -135,6 +144,115 @@ def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_ca
     return OTHER_HOST if base.host != head.host and base.host and head.host else ""
 
 
+@dataclass(slots=True)
+class ComparedRow:
+    """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
+    lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
+    `add_regressions` and `complete` add the rest."""
+
+    pk: int  # the baseline's, where the sides have several
+    cells: list[JudgedCell | None]
+    own: list[int]  # of each candidate
+    best: JudgedCell | None = None
+    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
+    alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
+    facts: str = ""
+    with_arch: bool = False  # rows of several arches are shown
+    regression: Regression | None = None
+    experiment: Experiment = field(init=False)
+    stream: str = ""  # of the candidate, for links
+    code: tuple[str, str] | None = None  # sides of the page that compares kernels
+    rerun: Rerun | None = None  # of what moved, in pairs where a host can
+
+    @property
+    def about(self) -> str:
+        """Return what tells experiments of one title apart."""
+        one = self.experiment
+        mode = "" if one.mode == "inference" else one.mode
+        arch = (one.arch or one.device) if self.with_arch else ""
+        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
+
+    @property
+    def of_best(self) -> int:
+        """Return the candidate's experiment of `best`."""
+        return next(own for own, cell in zip(self.own, self.cells, strict=True) if cell is self.best)
+
+    @property
+    def only(self) -> str:
+        return "" if self.alone is None else "head" if self.alone[0] else "base"
+
+    @property
+    def score(self) -> float:
+        return self.best.score if self.best else 0.0
+
+    @property
+    def section(self) -> int:
+        """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
+        if self.best is None or self.best.is_apart:
+            return 3
+        return 0 if self.best.moved else 1 if self.best.undecided else 2
+
+    def choose(self, of_heads: Sequence[Sequence[JudgedCell]]) -> None:
+        """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
+        first."""
+        for place, pairs in enumerate(of_heads):
+            moved, unsure = (
+                sorted((pair for pair in pairs if getattr(pair, kind)), key=lambda pair: -pair.score)
+                for kind in ("moved", "undecided")
+            )
+            leading = [pair for pair in pairs[:1] if pair.undecided]
+            known = [pair for pair in pairs if pair.reason == KNOWN_FAILURE]
+            self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
+            self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
+        self.choose_best()
+        for head in of_heads[0]:
+            ends = head.base.value, head.head.value  # None where it failed
+            is_further = head.metric.name == _BREAKS and head is not self.best
+            if is_further and ends[0] != ends[1] and None not in ends:
+                self.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
+
+    def choose_best(self) -> None:
+        there = [cell for cell in self.cells if cell]
+        if len(there) > 1:
+            there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
+        self.best = there[0] if there else None
+
+    def to_rows(self, heads: Sequence[ComparedSide], about: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a row for each candidate; `about` identifies the experiment."""
+        state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
+        if self.rerun:
+            state |= {"pairs": self.rerun.pairs, "hindrance": self.rerun.hindrance}
+        if self.alone:
+            _side, metric, point = self.alone
+            value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
+            verdict = "not_run" if self.only == "base" else "new"
+            return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
+        return [
+            {**about, "side": side.text, "stream": side.stream, **COLUMNS.row(cell), **state}
+            | {"head_id": own}
+            for side, cell, own in zip(heads, self.cells, self.own, strict=True)
+            if cell
+        ]
+
+
+@dataclass
+class Sections:
+    """The rows of a comparison, those with the most certain and largest changes first."""
+
+    movers: list[ComparedRow]
+    undecided: list[ComparedRow]  # moved, but something else may be the cause
+    quiet: list[ComparedRow]  # within the noise
+    apart: list[ComparedRow]  # on one side only, or failing on both
+
+    @property
+    def compared(self) -> list[ComparedRow]:
+        return [*self.movers, *self.undecided, *self.quiet]
+
+    @property
+    def every(self) -> list[ComparedRow]:
+        return [*self.compared, *self.apart]
+
+
 def known_failures(cohort: Cohort, side: int, places: Places) -> Bools:
     """Return which experiments fail on a side, not in the baseline, as lists or people say they do: 3
     statements, 1 where nothing is known in its stream, none without failures."""
@@ -144,11 +262,11 @@ def known_failures(cohort: Cohort, side: int, places: Places) -> Bools:
     lines = np.flatnonzero(fails.any(axis=1))
     if not lines.size or not knows_any(stream_id):
         return known
-    experiments = by_id(Experiment, cohort.ids[lines].tolist())
+    own = [head.own.get(pk, pk) for pk in cohort.ids[lines].tolist()]
+    experiments = by_id(Experiment, own)
     expectations = Expectations(stream_id, experiments.values())
-    for line, run in zip(lines.tolist(), head.table.run[lines].max(axis=1).tolist(), strict=True):
-        experiment = experiments[int(cohort.ids[line])]
-        known[line] = bool(expectations.known_failure(experiment, places.runs[run].order_time))
+    for line, pk, run in zip(lines.tolist(), own, head.table.run[lines].max(axis=1).tolist(), strict=True):
+        known[line] = bool(expectations.known_failure(experiments[pk], places.runs[run].order_time))
     return known
 
 

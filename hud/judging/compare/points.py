@@ -19,13 +19,9 @@ from hud.judging.compare.sides import ComparedSide
 from hud.judging.rules.thresholds import Thresholds, default_rule
 from hud.judging.verdict import Rule
 from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Environment, Experiment, Metric, Run
-from hud.points.facts import fact_name, flat
 from hud.points.read import metric_place
+from hud.points.sides import EXPERIMENT_KINDS
 from hud.sql import Bools, Floats, Ints, by_id, fetch_columns, fetch_tuples, int_array
-
-_FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts in this order
-_PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
-_MOST = 3  # values of a fact to show
 
 _COLUMNS = {  # of `Points`
     "experiment": "experiment_id",
@@ -45,7 +41,8 @@ _COLUMNS = {  # of `Points`
 _KINDS = [(name, {"value": "f8", "noise": "f8", "undecided": "?"}.get(name, "i8")) for name in _COLUMNS]
 _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
     p."values", noise, level_points, p.quality"""
-_RAN = "metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))"
+_RAN = """metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))
+    AND (%(environments)s::int[] IS NULL OR environment_id = ANY(%(environments)s::int[]))"""
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
 _IN_RUNS = f"""{_OF_SERIES} FROM hud_point p JOIN hud_series s ON s.id = p.series_id
     WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN}"""
@@ -61,13 +58,6 @@ _OF_AB_SIDE = f"""(
         ORDER BY order_time DESC LIMIT 1
     ) judged ON true
     WHERE run_id = ANY(%(runs)s::int[]) AND side = %(ab_side)s AND {_RAN}) point
-"""  # noqa: S608  # nosec B608
-_NEWEST = f"""(
-    SELECT {_OF_SERIES} FROM hud_series s CROSS JOIN LATERAL (
-        SELECT * FROM hud_point
-        WHERE series_id = s.id AND order_time >= %(start)s AND run_id = ANY(%(runs)s::int[]) AND {_RAN}
-        ORDER BY {_NEWEST_FIRST} LIMIT 1
-    ) p WHERE s.stream_id = %(stream)s) point
 """  # noqa: S608  # nosec B608
 
 
@@ -112,23 +102,20 @@ class Points:
 
     side: ComparedSide = field(repr=False)
     table: np.recarray[Any, Any]
+    own: Mapping[int, int] = field(default_factory=dict)  # cohort's → its experiment, where another
 
     @classmethod
     def read(cls, side: ComparedSide, metrics: Collection[int]) -> Points:
         """Return the points of these metrics: 1 statement, 2 of a run with several points of a series."""
+        statement = _ALL_OF_RUNS if len(side.runs) == 1 else _OF_RUNS
         if side.ab_side is not None:
             statement = _OF_AB_SIDE
-        elif side.kind in {"run", "commit", "night"}:
-            statement = _ALL_OF_RUNS if len(side.runs) == 1 else _OF_RUNS
-        else:
-            statement = _NEWEST
         params = {
             "runs": int_array(side.runs),
             "metrics": list(metrics),
             "never_ran": [STATUS_CODES[name] for name in NEVER_RAN],
             "ab_side": side.ab_side,
-            "start": side.start,
-            "stream": side.newest.stream_id,
+            "environments": None if side.environments is None else list(side.environments),
         }
         columns = fetch_columns([*_COLUMNS.values()], statement, params)
         if statement is _ALL_OF_RUNS and np.unique(columns[2]).size < columns[2].size:
@@ -144,7 +131,18 @@ class Points:
         table = np.zeros((experiments.size, len(metrics)), _KINDS).view(np.recarray)
         table.value = table.noise = np.nan
         table[order[np.searchsorted(experiments, chosen["experiment"], sorter=order)], columns] = chosen
-        return Points(self.side, table)
+        return Points(self.side, table, self.own)
+
+    def of(self, experiments: Collection[int]) -> Points:
+        """Return the points of some experiments."""
+        chosen = self.table[np.isin(self.table.experiment, [*experiments])]
+        return Points(self.side, chosen.view(np.recarray))
+
+    def as_in(self, cohort: Mapping[int, int]) -> Points:
+        """Return the points by the cohort's experiments, which stand for the side's own."""
+        measured = self.table.experiment
+        self.table.experiment = [cohort.get(pk, pk) for pk in measured.tolist()]
+        return Points(self.side, self.table, {stands: own for own, stands in cohort.items()})
 
     @cached_property
     def deciding(self) -> Floats:
@@ -191,6 +189,8 @@ class Cohort:
     order: Ints  # of each experiment: the place of each metric, the suite's main ones first
     sides: list[Points]  # tables
     rules: list[list[Rule]]  # of each metric, for each experiment or for all
+    # parts of the identity that every side has one of, and not all the same; hosts, if all are named
+    across: list[str]
 
     def rule(self, row: int, column: int) -> Rule:
         return self.rules[row if len(self.rules) > 1 else 0][column]
@@ -198,9 +198,10 @@ class Cohort:
     @classmethod
     def read(cls, sides: Sequence[Points], stored: Iterable[Metric], subject: Mapping[str, str]) -> Cohort:
         """Return the experiments of these points; `subject` names their suite, mode, dtype and arch, '' for
-        any: 2 statements, 1 more where an operator has thresholds."""
+        any. Sides that differ in the only arch, backend or dtype that each has are matched by the rest. 2
+        statements, 1 more for such sides, 1 more where an operator has thresholds."""
         measured = np.unique(np.concatenate([points.table.experiment for points in sides]))
-        groups = fetch_tuples(
+        rows = fetch_tuples(
             """
             SELECT suite, backend, mode, dtype, coalesce(nullif(arch, ''), device), array_agg(id),
                 array_agg(place::int)
@@ -214,26 +215,71 @@ class Cohort:
             """,
             {**subject, "ids": int_array(measured.tolist())},
         )
-        chosen = sorted(group for group in groups if subject["suite"] in ("", group[0]))
-        count, first = (
-            sum(len(group[5]) for group in chosen),
-            min((min(group[6]) for group in chosen), default=0),
-        )
-        metrics = sorted(stored, key=lambda metric: metric.name) or [Metric()]  # a table has a column
-        ids, order = np.zeros(count, np.int64), np.zeros((count, len(metrics)), np.int64)
-        members = []
-        for *identity, pks, places in chosen:
-            key, own = GroupKey(*identity), np.array(places) - first
+        groups = [(GroupKey(*identity), pks, places) for *identity, pks, places in rows]
+        chosen = [group for group in groups if subject["suite"] in ("", group[0].suite)]
+        sides, across, keys = _match(sides, [(key, pks) for key, pks, _places in chosen])
+        by_key: dict[GroupKey, list[tuple[int, int]]] = {}  # place and experiment
+        for key, pks, places in chosen:
+            own = [(place, pk) for place, pk in zip(places, pks, strict=True) if pk in keys]
+            if own:
+                by_key.setdefault(key._replace(**across), []).extend(own)
+        in_order = sorted(line for lines in by_key.values() for line in lines)
+        row_of = {pk: row for row, (_place, pk) in enumerate(in_order)}
+        metrics = sorted(stored, key=lambda one: one.name) or [Metric()]  # a table has a column
+        ids = np.array([pk for _place, pk in in_order], np.int64)
+        order, members = np.zeros((ids.size, len(metrics)), np.int64), []
+        for key in sorted(by_key):
+            own_rows = np.sort(np.array([row_of[pk] for _place, pk in by_key[key]], int))
             by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key.suite, metrics[at]))
-            ids[own], order[own] = pks, np.argsort(by_place)
-            members.append((key, np.sort(own)))
+            order[own_rows] = np.argsort(by_place)
+            members.append((key, own_rows))
         thresholds = Thresholds.read()
         rules = [[default_rule(metric) for metric in metrics]]
         if {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
             experiments = Experiment.objects.in_bulk(ids.tolist())
             rules = [[thresholds.of(experiments[pk], metric) for metric in metrics] for pk in ids.tolist()]
         tables = [points.tabled(ids, metrics) for points in sides]
-        return cls(ids, members, sorted({group[0] for group in groups}), metrics, order, tables, rules)
+        suites = sorted({key.suite for key, _pks, _places in groups})
+        hosts = {points.side.filters.get("host", "") for points in sides}
+        of_hosts = ["host"] if "" not in hosts and len(hosts) > 1 else []
+        return cls(ids, members, suites, metrics, order, tables, rules, [*across, *of_hosts])
+
+
+def _match(
+    sides: Sequence[Points], groups: Sequence[tuple[GroupKey, Sequence[int]]]
+) -> tuple[list[Points], dict[str, str], set[int]]:
+    """Return the sides, with the baseline's experiments in place of those that differ from them only in parts
+    of the identity that every side has one of; these parts, with their values; and the cohort's experiments.
+    1 statement where there are such parts."""
+    of_sides = []
+    for points in sides:
+        there, subject = set(points.table.experiment.tolist()), points.side.subject.items()
+        own = [(key, there.intersection(pks)) for key, pks in groups]
+        own = [(key, pks) for key, pks in own if pks and subject <= key._asdict().items()]
+        of_sides.append(own)
+    ids = [{pk for _key, pks in own for pk in pks} for own in of_sides]
+    sides = [points.of(pks) for points, pks in zip(sides, ids, strict=True)]
+    across = {}
+    for kind in EXPERIMENT_KINDS:
+        values = [{getattr(key, kind) for key, _pks in own} for own in of_sides]
+        if all(len(one) == 1 for one in values) and len(set().union(*values)) > 1:
+            across[kind] = " → ".join(value for (value,) in values)
+    if across:
+        rest = {*Experiment.IDENTITY} - {*across} - ({"device"} if "arch" in across else set())
+        columns = ", ".join(f'"{name}"' for name in sorted(rest))
+        alike = fetch_tuples(
+            f"SELECT array_agg(id) FROM hud_experiment WHERE id = ANY(%(ids)s::int[]) GROUP BY {columns}",  # noqa: S608 — constants  # nosec B608
+            {"ids": int_array(set().union(*ids))},
+        )
+        stands: dict[int, int] = {}
+        for (pks,) in alike:
+            stands |= dict.fromkeys(pks, next(pk for own in ids for pk in pks if pk in own))
+        sides = [
+            points.as_in({pk: stands[pk] for pk in own if stands[pk] != pk})
+            for points, own in zip(sides, ids, strict=True)
+        ]
+        ids = [{*stands.values()}]
+    return sides, across, set().union(*ids)
 
 
 def add_details(points: Iterable[ComparedPoint]) -> None:
@@ -316,48 +362,3 @@ class Places:
         differs = np.zeros(len(base.there), bool)
         differs[both[0][of_base != of_head]] = True
         return differs
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A fact with its values on each side, several where a side has several environments."""
-
-    name: str
-    values: tuple[tuple[str, ...], ...]
-
-    @property
-    def differs(self) -> bool:
-        return len(set(self.values)) > 1
-
-    @property
-    def meaning(self) -> str:
-        return _PLACE.get(self.name) or ("subject" if self.name in _FIRST else "")
-
-    @property
-    def title(self) -> str:
-        return fact_name(self.name)
-
-    @property
-    def words(self) -> list[str]:
-        """Return the values of each side as text."""
-        sides = [[value[:60] for value in values] for values in self.values]
-        more = [f" and {len(values) - _MOST} more" if len(values) > _MOST else "" for values in sides]
-        return [", ".join(side[:_MOST]) + rest or "not known" for side, rest in zip(sides, more, strict=True)]
-
-    def to_json(self) -> dict[str, Any]:
-        base, *heads = map(list, self.values)
-        return {"name": self.name, "base": base, "head": heads[0], "heads": heads}
-
-
-def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
-    """Return every fact of the points of each side, those of the runs first."""
-    by_name: dict[str, list[set[str]]] = {}
-    for at, points in enumerate(sides):
-        runs = [places.runs[pk] for pk in np.unique(points.table.run).tolist()]
-        facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
-        facts += [flat(places.environments[pk].facts) for pk in np.unique(points.table.environment).tolist()]
-        for name, value in (item for fact in facts for item in fact.items()):
-            if name != "date" and value not in (None, "", 0, {}):
-                by_name.setdefault(name, [set() for _side in sides])[at].add(str(value))
-    names = [*(name for name in _FIRST if name in by_name), *sorted(by_name.keys() - _FIRST)]
-    return [Fact(name, tuple(tuple(sorted(values)) for values in by_name[name])) for name in names]

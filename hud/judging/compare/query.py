@@ -1,9 +1,9 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any
 
@@ -12,24 +12,25 @@ import orjson
 
 from hud.judging.compare import groups as groups_of
 from hud.judging.compare import judged
-from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
-from hud.judging.compare.points import Cohort, ComparedPoint, Fact, Places, Points, add_details, differences
+from hud.judging.compare.differences import Fact, differences
+from hud.judging.compare.groups import COMPRESSION, Axis, CohortGroup, Totals
+from hud.judging.compare.judged import ComparedRow, Sections
+from hud.judging.compare.points import Cohort, Places, Points, add_details
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
 from hud.models import Experiment, Metric, Regression, Stream
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
-from hud.runs.places import Builds, Rerun
+from hud.runs.places import Builds
 from hud.sql import Bools, by_id, fetch_models, fetch_tuples, int_array
 from hud.states.regressions import ACTIVE
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
-_BREAKS = "graph_breaks"
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
-HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names)
+HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names, "head_id")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,6 @@ class Filters:
     metric: str = ""  # else of each experiment the most telling
     suite: str = ""
     verdict: str = ""
-    formulas: Formulas = ""
     arch: str = ""
     mode: str = ""
     dtype: str = ""
@@ -59,6 +59,8 @@ class Candidate:
     reasons: Counter[str]  # of the inconclusive ones
     totals: Totals
     groups: list[CohortGroup]
+    across: list[str]  # what the comparison is across: of `hud.points.sides.FILTERS`
+    axes: Callable[[], list[Axis]]
 
     @property
     def telling(self) -> int:
@@ -76,114 +78,13 @@ class Candidate:
         return {**SIDE.row(self.side), **self.counts_json(), **totals}
 
 
-@dataclass(slots=True)
-class ComparedRow:
-    """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
-    lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
-    `add_regressions` and `complete` add the rest."""
-
-    pk: int
-    cells: list[judged.JudgedCell | None]
-    best: judged.JudgedCell | None = None
-    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
-    alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
-    facts: str = ""
-    with_arch: bool = False  # rows of several arches are shown
-    regression: Regression | None = None
-    experiment: Experiment = field(init=False)
-    stream: str = ""  # of the candidate, for links
-    code: tuple[str, str] | None = None  # sides of the page that compares kernels
-    rerun: Rerun | None = None  # of what moved, in pairs where a host can
-
-    @property
-    def about(self) -> str:
-        """Return what tells experiments of one title apart."""
-        one = self.experiment
-        mode = "" if one.mode == "inference" else one.mode
-        arch = (one.arch or one.device) if self.with_arch else ""
-        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
-
-    @property
-    def only(self) -> str:
-        return "" if self.alone is None else "head" if self.alone[0] else "base"
-
-    @property
-    def score(self) -> float:
-        return self.best.score if self.best else 0.0
-
-    @property
-    def section(self) -> int:
-        """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
-        if self.best is None or self.best.is_apart:
-            return 3
-        return 0 if self.best.moved else 1 if self.best.undecided else 2
-
-    def choose(self, of_heads: Sequence[Sequence[judged.JudgedCell]]) -> None:
-        """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
-        first."""
-        for place, pairs in enumerate(of_heads):
-            moved, unsure = (
-                sorted((pair for pair in pairs if getattr(pair, kind)), key=lambda pair: -pair.score)
-                for kind in ("moved", "undecided")
-            )
-            leading = [pair for pair in pairs[:1] if pair.undecided]
-            known = [pair for pair in pairs if pair.reason == judged.KNOWN_FAILURE]
-            self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
-            self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
-        self.choose_best()
-        for head in of_heads[0]:
-            ends = head.base.value, head.head.value  # None where it failed
-            is_further = head.metric.name == _BREAKS and head is not self.best
-            if is_further and ends[0] != ends[1] and None not in ends:
-                self.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
-
-    def choose_best(self) -> None:
-        there = [cell for cell in self.cells if cell]
-        if len(there) > 1:
-            there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
-        self.best = there[0] if there else None
-
-    def to_rows(self, heads: Sequence[ComparedSide], about: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return a row for each candidate; `about` identifies the experiment."""
-        state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
-        if self.rerun:
-            state |= {"pairs": self.rerun.pairs, "hindrance": self.rerun.hindrance}
-        if self.alone:
-            _side, metric, point = self.alone
-            value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
-            verdict = "not_run" if self.only == "base" else "new"
-            return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
-        return [
-            {**about, "side": side.text, "stream": side.stream, **judged.COLUMNS.row(cell), **state}
-            for side, cell in zip(heads, self.cells, strict=True)
-            if cell
-        ]
-
-
-@dataclass
-class Sections:
-    """The rows of a comparison, those with the most certain and largest changes first."""
-
-    movers: list[ComparedRow]
-    undecided: list[ComparedRow]  # moved, but something else may be the cause
-    quiet: list[ComparedRow]  # within the noise
-    apart: list[ComparedRow]  # on one side only, or failing on both
-
-    @property
-    def compared(self) -> list[ComparedRow]:
-        return [*self.movers, *self.undecided, *self.quiet]
-
-    @property
-    def every(self) -> list[ComparedRow]:
-        return [*self.compared, *self.apart]
-
-
 @dataclass
 class ComparePage:
     stream: Stream  # in which dates, branches and commits are looked up
     base: ComparedSide
     candidates: list[Candidate]
     filters: Filters
+    subject: dict[str, str]  # that all sides have
     rows: Sections
     facts: list[Fact]  # of the environments
     metrics: list[Metric]  # that may be chosen
@@ -200,19 +101,18 @@ class ComparePage:
         return [self.base, *self.heads]
 
     @property
+    def across(self) -> list[str]:
+        return self.candidates[0].across
+
+    @property
     def different(self) -> list[Fact]:
         return [fact for fact in self.facts if fact.differs]
-
-    def changes(self, head: int) -> list[tuple[str, float]]:
-        """Return verdict and change for a candidate, where there is a change."""
-        cells = [cell for row in self.rows.compared if (cell := row.cells[head])]
-        return [(cell.verdict, cell.change) for cell in cells if cell.change is not None]
 
     @cached_property
     def reach(self) -> float:
         """Return the largest change to draw for any candidate, at least 2 %, at most 100 %."""
-        changes = [abs(change) for head in range(len(self.heads)) for _verdict, change in self.changes(head)]
-        return min(max([0.02, *changes]), 1.0)
+        cells = [cell for row in self.rows.compared for cell in row.cells if cell]
+        return min(max([0.02, *(abs(cell.change) for cell in cells if cell.change is not None)]), 1.0)
 
     def to_rows(self) -> list[dict[str, Any]]:
         rows = self.rows.every
@@ -223,14 +123,15 @@ class ComparePage:
             {"ids": int_array(row.pk for row in rows)},
         )
         about = {pk: dict(zip(IDENTITY.names, (pk, *parts), strict=True)) for pk, *parts in identities}
-        for one in about.values():
-            one["knobs"] = orjson.loads(one["knobs"])
+        for row in about.values():
+            row["knobs"] = orjson.loads(row["knobs"])
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
         heads = [candidate.to_json() for candidate in self.candidates]
         return {
             "stream": self.stream.name,
+            "across": self.across,
             "base": SIDE.row(self.base),
             "head": SIDE.row(self.heads[0]),
             "counts": {**self.candidates[0].counts_json(), **self.waiting.to_json()},
@@ -247,8 +148,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     if len(heads) >= MOST_SIDES:
         raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
     sides = [
-        resolve(text, stream, filters.subject, is_base=place == 0)
-        for place, text in enumerate([base, *heads])
+        resolve(text, stream, filters.subject, is_base=index == 0)
+        for index, text in enumerate([base, *heads])
     ]
     times = [side.newest.order_time for side in sides[:2]]
     names = [*COMPARED, COMPRESSION, filters.metric]
@@ -256,10 +157,17 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     if filters.metric and filters.metric not in {metric.name for metric in metrics}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
-    cohort = Cohort.read(points, metrics, {**filters.subject, "suite": filters.suite})
+    subject = {
+        kind: chosen if len(names) == 1 else ""
+        for kind, value in filters.subject.items()
+        for names in [{side.subject.get(kind, value) for side in sides}]
+        for chosen in names
+    }
+    cohort = Cohort.read(points, metrics, {**subject, "suite": filters.suite})
     places = Places.read(points)
     known = [judged.known_failures(cohort, place, places) for place in range(1, len(sides))]
-    rows = _rows(cohort, places, filters.metric, known)
+    pairs = [judged.screen(cohort, place, filters.metric) for place in range(1, len(sides))]
+    rows = _rows(cohort, places, filters.metric, known, pairs)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
     for row in rows:
@@ -270,36 +178,44 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
     candidates = []
     for place, side in enumerate(sides[1:], start=1):
-        groups = groups_of.read(cohort, place, places, filters.formulas, known[place - 1])
+        groups = groups_of.read(cohort, place, places, known[place - 1])
         cells = [cell for row in rows if (cell := row.cells[place - 1])]
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
         totals = groups_of.totals(cohort, place, groups, known[place - 1])
-        candidates.append(Candidate(side, verdicts, reasons, totals, groups))
+        axes = partial(groups_of.axes, cohort, place, totals, pairs[place - 1].noise)
+        candidates.append(Candidate(side, verdicts, reasons, totals, groups, cohort.across, axes))
     return ComparePage(
         stream,
         sides[0],
         candidates,
         filters,
+        subject,
         Sections(movers, undecided, quiet, sections[3]),
-        differences(points, places),
+        differences(cohort.sides, places),
         sorted(compress(cohort.metrics, there), key=lambda one: metric_place("", one)),
         cohort.suites,
-        count(Scope(stream, **filters.subject, base=times[0], head=times[1])),
+        count(Scope(stream, **subject, base=times[0], head=times[1])),
         places,
     )
 
 
-def _rows(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) -> list[ComparedRow]:
+def _rows(
+    cohort: Cohort,
+    places: Places,
+    metric: str,
+    known: Sequence[Bools],
+    pairs: Sequence[judged.Pairs],
+) -> list[ComparedRow]:
     """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
     their names: 1 statement, none where nothing moved. `known` tells of each candidate which failures are no
     news."""
-    sides = range(1, len(cohort.sides))
-    pairs = [judged.screen(cohort, side, metric) for side in sides]
-    cells = zip(
-        *(of_head.cells(cohort, side) for side, of_head in zip(sides, pairs, strict=True)), strict=True
-    )
-    rows = [ComparedRow(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
+    cells = zip(*(of_head.cells(cohort, side) for side, of_head in enumerate(pairs, start=1)), strict=True)
+    heads = cohort.sides[1:]
+    rows = [
+        ComparedRow(pk, list(of_heads), [head.own.get(pk, pk) for head in heads])
+        for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)
+    ]
     for row in rows:
         row.choose_best()
     _judge_moved(rows, cohort, pairs, places, known)
@@ -316,26 +232,28 @@ def _judge_moved(
 ) -> None:
     """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
     moved: dict[int, list[list[judged.JudgedCell]]] = {}
-    found = []
+    details = []
     for side, of_head in enumerate(pairs, start=1):
         at = np.nonzero(of_head.compared & ~of_head.quiet)
         order = np.lexsort((cohort.order[at], at[1] != of_head.shown[at[0]], at[0]))
         lines, columns = (axis[order] for axis in at)
         ends = (cohort.sides[end].points(lines, columns) for end in (0, side))
-        found += [(side, *one) for one in zip(lines.tolist(), columns.tolist(), *ends, strict=True)]
-    add_details(point for *_at, base, head in found for point in (base, head))
-    for side, line, column, base, head in found:
+        details += [(side, *row) for row in zip(lines.tolist(), columns.tolist(), *ends, strict=True)]
+    add_details(point for *_at, base, head in details for point in (base, head))
+    for side, line, column, base, head in details:
         of_head = pairs[side - 1]
         if line not in moved:
             moved[line] = [
-                [cell] if cell and one.quiet[line, one.shown[line]] else []
-                for one, cell in zip(pairs, rows[line].cells, strict=True)
+                [cell] if cell and pair.quiet[line, pair.shown[line]] else []
+                for pair, cell in zip(pairs, rows[line].cells, strict=True)
             ]
         noise = float(of_head.noise[line, column])
         points = int(cohort.sides[side].table.level_points[line, column])
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
-        cell = judged.judge(metric, rule, (base, head), measured, noise=noise, points=points)
+        cell = judged.judge(
+            metric, rule, (base, head), measured, noise=noise, points=points, across=cohort.across
+        )
         if cell.verdict == "failed" and known[side - 1][line]:
             cell.reason = judged.KNOWN_FAILURE
         moved[line][side - 1].append(cell)
@@ -346,14 +264,14 @@ def _judge_moved(
 def _add_alone(rows: Sequence[ComparedRow], cohort: Cohort, metric: str) -> None:
     """Add the main metric of what is not on both sides."""
     lines = np.array([line for line, row in enumerate(rows) if row.best is None], int)
-    chosen, none = [metric in ("", one.name) for one in cohort.metrics], len(cohort.metrics)
+    chosen, none = [metric in ("", known.name) for known in cohort.metrics], len(cohort.metrics)
     orders = [np.where(side.there[lines] & chosen, cohort.order[lines], none) for side in cohort.sides]
     first = np.hstack(orders).argmin(axis=1)
     for side, (points, order) in enumerate(zip(cohort.sides, orders, strict=True)):
         own = np.flatnonzero((first // none == side) & (order < none).any(axis=1))
         columns = first[own] % none
-        found = points.points(lines[own], columns)
-        for line, column, point in zip(lines[own].tolist(), columns.tolist(), found, strict=True):
+        points_there = points.points(lines[own], columns)
+        for line, column, point in zip(lines[own].tolist(), columns.tolist(), points_there, strict=True):
             rows[line].alone = side, cohort.metrics[column], point
 
 
@@ -362,8 +280,8 @@ def add_regressions(rows: Sequence[ComparedRow]) -> None:
     statements."""
     moved = {row.best.head.series_id: row for row in rows if row.best and row.best.changed}
     active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY id"
-    for one in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
-        moved[one.series_id].regression = one
+    for regression in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
+        moved[regression.series_id].regression = regression
     alone = [row.alone[2] for row in rows if row.alone]
     add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 
@@ -378,7 +296,8 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     changed = [(row, row.best) for row in rows if row.best and row.best.changed]
     if not changed:
         return
-    points = [(point.run_id, row.pk) for row, best in changed for point in (best.base, best.head)]
+    ends = [((best.base.run_id, row.pk), (best.head.run_id, row.of_best)) for row, best in changed]
+    points = [point for both in ends for point in both]
     counted = fetch_tuples(
         """
         SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
@@ -388,13 +307,14 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
         dict(zip(("runs", "experiments"), map(int_array, zip(*points, strict=True)), strict=True)),
     )
     builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
-    for row, best in changed:
+    for (row, best), of_row in zip(changed, ends, strict=True):
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))
         base, head = ((environment.torch, environment.torch_git) for environment in environments)
-        row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
-        sides = [f"run:{point.run_id}/experiment:{row.pk}" for point in (best.base, best.head)]
-        before, after = (kernels.get((point.run_id, row.pk)) for point in (best.base, best.head))
+        if row.of_best == row.pk:
+            row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
+        before, after = map(kernels.get, of_row)
         if before is not None and after is not None:
-            row.code = sides[0], sides[1]
+            first, second = (f"run:{run}/experiment:{experiment}" for run, experiment in of_row)
+            row.code = first, second
             if before != after and not row.facts:
                 row.facts = f"{after} kernels, was {before}"

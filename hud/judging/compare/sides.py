@@ -1,28 +1,26 @@
-"""The sides of a comparison: sets of runs, and of each experiment its newest point in them; of one of points,
-`run:12/experiment:5/compilation:2`, their compilations.
-
-`latest:`, `branch:`, `host:` and `date:` mean the newest point of each experiment within 14 days: not every
-night runs all of them. Those of `latest:` end with the night that the overview shows.
-"""
+"""The sides of a comparison: results of the runs of one night, commit or run; of one of points,
+`run:12/experiment:5/compilation:2`, their compilations."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from hud.models import TERMINAL, Compilation, Environment, Experiment, Run, Stream
 from hud.points import nights, sides
-from hud.points.sides import BadSide, runs_of
+from hud.points.nights import Night
+from hud.points.sides import EXPERIMENT_KINDS, BadSide, runs_of, stream_of
 from hud.points.streams import night_of
+from hud.points.targets import arch_name
 from hud.runs.branches import branch_or_default
-from hud.sql import fetch, fetch_models
+from hud.sql import fetch, fetch_models, fetch_tuples
 from hud.tables.table import Column, DataTable
 
 MOST_SIDES = 4
-WINDOW = timedelta(days=14)
-_MOST_RUNS, _MOST_OFFERED = 3000, 60
+_NIGHT = timedelta(hours=24)
+_MOST_RUNS, _MOST_OFFERED = 1000, 60
 SIDE = DataTable(
     "side=text stream",
     Column("runs", value=lambda side: side.runs[:100]),
@@ -44,15 +42,26 @@ class ComparedSide:
     runs: tuple[int, ...]
     start: datetime
     ab_side: int | None = None  # of an A/B run
+    filters: Mapping[str, str] = field(default_factory=dict)
+    environments: tuple[int, ...] | None = None  # of the named torch; None: any
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """Return the parts of an experiment's identity that it names."""
+        return {kind: self.filters[kind] for kind in EXPERIMENT_KINDS if kind in self.filters}
 
     @property
     def title(self) -> str:
+        named = [arch_name(name) if kind == "arch" else name for kind, name in self.filters.items()]
         if self.kind == "run":
-            return f"Run {self.newest.pk}"
-        if self.kind == "commit":
-            return f"Commit {self.newest.commit[:10]}"
-        titles = {"host": "Host", "date": "As of", "night": "Night of"}
-        return f"{titles.get(self.kind, 'Latest on')} {self.name or self.branch}"
+            runs = f"Run {self.newest.pk}"
+        elif self.kind == "commit":
+            runs = f"Commit {self.newest.commit[:10]}"
+        elif self.kind == "latest":
+            runs = "" if named else f"Latest on {self.branch}"
+        else:
+            runs = f"{'As of' if self.kind == 'date' else 'Night of'} {self.name}"
+        return ", ".join(filter(None, (*named, runs)))
 
     @property
     def about(self) -> str:
@@ -65,7 +74,8 @@ class ComparedSide:
                 return f"{'candidate' if self.ab_side else 'baseline'} {name}, {own}"
             return f"{self.newest.title}, {own}" if self.newest.title else own
         runs = f"{len(self.runs)} run{'s' if len(self.runs) > 1 else ''}"
-        return f"{runs}, {self.start:%-d %b} to {end:%-d %b %Y}"
+        days = dict.fromkeys(f"{day:%-d %b}" for day in (self.start, end))
+        return f"{runs}, {' to '.join(days)} {end:%Y}"
 
     @property
     def branch(self) -> str:
@@ -77,41 +87,85 @@ class ComparedSide:
 
 
 def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> ComparedSide:
-    """Return the side: 1 statement, and those of `night_of` for a night or `latest:`. `subject` is the arch,
-    mode and dtype that are compared; `is_base` chooses the side of an A/B run. Raise BadSide."""
+    """Return the side: 1 statement, and those of `night_of` for a night or `latest:`, 1 for each of a torch,
+    a stream and other results. `subject` is the arch, mode and dtype that are compared; `is_base` chooses the
+    side of an A/B run. Raise BadSide."""
     named = sides.parse(text)
-    kind, name = named.kind, named.name
-    if named != sides.Side(kind, name):
+    kind, name, filters = named.kind, named.name, named.filters
+    if named != sides.Side(kind, name, filters):
         raise BadSide(f"{text[:80]!r} is a side of one experiment, which What changed compares", 400)
+    environments = _environments(filters["torch"]) if "torch" in filters else None
+    night: Night | None = None
     if kind == "run":
         with_stream = "JOIN hud_stream stream ON stream.id = own.stream_id WHERE own.id = %(run)s"
         rows = fetch_models(Run, with_stream, {"run": name}, stream=Stream)
     else:
-        runs = runs_of(named, stream)
-        night = night_of(f"{kind}:{name}", stream, subject) if kind in {"night", "latest"} else None
-        if kind == "night":
-            own = night.runs if night else ()
-            runs = Run.objects.filter(pk__in=own).order_by("-order_time", "-pk")
-        elif night:
-            runs = runs.filter(Q(order_time__lt=night.time) | Q(pk__in=night.runs))
-        elif kind != "commit":
-            runs = runs.filter(state__in=TERMINAL)
-        rows = list(runs.select_related("stream").defer("provenance")[:_MOST_RUNS])
+        stream = stream_of(named, stream)
+        runs = runs_of(named, stream).select_related("stream").defer("provenance")
+        if kind == "night" or (kind == "latest" and filters.keys() <= {"stream", "arch", "dtype"}):
+            asked = {part: filters.get(part, chosen) for part, chosen in subject.items()}
+            night = night_of(f"{kind}:{name}", stream, asked)
+        if night or kind == "night":
+            rows = list(runs.filter(pk__in=night.runs if night else ()))
+        else:
+            rows = list((runs if kind == "commit" else runs.filter(state__in=TERMINAL))[:_MOST_RUNS])
     if kind == "commit":
         commits = sorted({run.commit for run in rows})
         if len(commits) > 1 and name not in commits:
             several = ", ".join(commit[:12] for commit in commits[:5])
             raise BadSide(f"{len(commits)} commits begin with {name}: {several}; give more of it", 400)
         rows = [run for run in rows if run.commit == name or name not in commits]
-    elif kind not in {"run", "night"} and rows:
-        until = sides.end_of(name) if kind == "date" else rows[0].order_time
-        rows = [run for run in rows if run.order_time >= until - WINDOW]
+    if kind not in {"run", "commit"} and not night:
+        first = next(iter(_with_results(rows, {**subject, **filters}, environments, most=1)), None)
+        rows = [
+            run
+            for run in rows
+            if first and run.commit == first.commit and run.order_time >= first.order_time - _NIGHT
+        ]
+    if filters.keys() & {*EXPERIMENT_KINDS, "torch"}:
+        rows = _with_results(rows, filters, environments, most=len(rows))
     if not rows:
         is_run = kind == "run"
         raise BadSide(f"no run has the id {name}" if is_run else f"no run of {stream.name} is {text[:120]!r}")
     ab_side = int(not is_base) if kind == "run" and rows[0].is_ab else None
     runs_of_side = tuple(run.pk for run in rows)
-    return ComparedSide(text, kind, name, rows[0], runs_of_side, rows[-1].order_time, ab_side)
+    start = rows[-1].order_time
+    return ComparedSide(text, kind, name, rows[0], runs_of_side, start, ab_side, filters, environments)
+
+
+def _environments(torch: str) -> tuple[int, ...]:
+    """Return the environments of a version of torch, such as 2.13 or 2.13.0: 1 statement."""
+    known = Environment.objects.filter(torch__startswith=torch).values_list("pk", "torch")
+    return tuple(pk for pk, version in known if not version[len(torch) :][:1].isdigit())
+
+
+def _with_results(
+    rows: list[Run], subject: Mapping[str, str], environments: tuple[int, ...] | None, *, most: int
+) -> list[Run]:
+    """Return the first of these runs with results of the subject: 1 statement."""
+    asked: dict[str, Any] = {kind: subject.get(kind, "") for kind in (*EXPERIMENT_KINDS, "mode")}
+    measured = fetch_tuples(
+        """
+        SELECT run FROM unnest(%(runs)s::int[]) run WHERE EXISTS (
+            SELECT FROM (
+                SELECT run_id, series_id, environment_id FROM hud_point
+                UNION ALL SELECT run_id, series_id, environment_id FROM hud_sidepoint) p
+            JOIN hud_series s ON s.id = p.series_id JOIN hud_experiment e ON e.id = s.experiment_id
+            WHERE p.run_id = run AND %(arch)s::text IN ('', coalesce(nullif(e.arch, ''), e.device))
+                AND %(backend)s::text IN ('', e.backend) AND %(dtype)s::text IN ('', e.dtype)
+                AND %(mode)s::text IN ('', e.mode)
+                AND (%(environments)s::int[] IS NULL OR p.environment_id = ANY(%(environments)s::int[]))
+            OFFSET 0) LIMIT %(most)s
+        """,
+        {
+            **asked,
+            "runs": [run.pk for run in rows],
+            "environments": None if environments is None else list(environments),
+            "most": most,
+        },
+    )
+    ids = {run for (run,) in measured}
+    return [run for run in rows if run.pk in ids]
 
 
 def compilations_of(
@@ -122,6 +176,9 @@ def compilations_of(
     3 statements, 1 more for a night. A run of one experiment needs no experiment named, and an A/B run has
     the side that it stands for. Of several environments of a run the one of its first compilation counts.
     """
+    if unknown := side.filters.keys() - {"host", "branch", "stream"}:
+        raise BadSide(f"{side}: an experiment says itself its {', '.join(sorted(unknown))}", 400)
+    stream = stream_of(side, stream)
     if side.kind == "night":
         of_day = nights.of_day(stream, side.name)
         runs = Run.objects.filter(pk__in=[run for night in of_day for run in night.runs])
@@ -158,7 +215,7 @@ def compilations_of(
             there = ", ".join(map(str, numbers))
             raise BadSide(f"{side}: run {newest} has no such compilation; it has {there}")
     rows = [row for row in rows if row.environment_id == rows[0].environment_id]
-    return replace(side, kind="run", name=str(newest), experiment=rows[0].experiment_id), rows
+    return replace(side, kind="run", name=str(newest), filters={}, experiment=rows[0].experiment_id), rows
 
 
 def _why_not_one(side: sides.Side, runs: QuerySet[Run]) -> str:

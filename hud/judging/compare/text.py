@@ -1,16 +1,18 @@
 """A comparison in words: the sentence above the tables, and Markdown to paste."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
+from hud.judging.compare.differences import sentence
 from hud.judging.compare.groups import CohortGroup, Mean
-from hud.judging.compare.judged import WORDS, JudgedCell
-from hud.judging.compare.query import Candidate, ComparedRow, ComparePage, Sections, complete
+from hud.judging.compare.judged import WORDS, ComparedRow, JudgedCell, Sections
+from hud.judging.compare.query import Candidate, ComparePage, complete
 from hud.models import Metric
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import signed_percent, unit
 
+_ACROSS = {"regressed": "worse", "improved": "better", "unchanged": "even"}
 _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
@@ -30,14 +32,19 @@ def parts(candidate: Candidate) -> list[tuple[str, str]]:
         return [("Nothing is on both sides", "")]
     failures = "new failure" if candidate.verdicts["failed"] == 1 else "new failures"
     kinds = [
-        ("regressed", "regressed", "worse"),
-        ("improved", "improved", "better"),
+        ("regressed", word("regressed", candidate.across), "worse"),
+        ("improved", word("improved", candidate.across), "better"),
         ("failed", failures, "worse"),
         ("inconclusive", "undecided", "doubt"),
-        ("unchanged", "within noise", ""),
+        ("unchanged", "even" if candidate.across else "within noise", ""),
     ]
-    counted = [(candidate.verdicts[verdict], words, tone) for verdict, words, tone in kinds]
-    return [(f"{n} {words}", tone) for n, words, tone in counted if n or words == "within noise"]
+    counted = [(verdict, candidate.verdicts[verdict], words, tone) for verdict, words, tone in kinds]
+    return [(f"{n} {words}", tone) for verdict, n, words, tone in counted if n or verdict == "unchanged"]
+
+
+def word(verdict: str, across: Collection[str]) -> str:
+    """Return the word for a verdict; what is compared across cards or backends did not move."""
+    return _ACROSS.get(verdict, verdict) if across else verdict
 
 
 def reasons(candidate: Candidate) -> str:
@@ -75,14 +82,9 @@ def markdown(page: ComparePage, rows: Sections) -> str:
             f"Commits {base.newest.commit[:12] or 'unknown'} → {side.newest.commit[:12] or 'unknown'}",
         ]
         lines += [_total(mean) for mean in candidate.totals.means.values()]
-        lines += ["", *_means(candidate.groups), "", *_rows(rows, index)]
+        lines += ["", *_means(candidate.groups), "", *_rows(rows, index, page.across)]
         blocks.append("\n".join(lines))
-    different = [fact for fact in page.different if any(fact.values)]
-    if different:
-        blocks.append(
-            "Environment: "
-            + "; ".join(f"{_safe(fact.title)} {_safe(' → '.join(fact.words))}" for fact in different[:12])
-        )
+    blocks.append(_safe(sentence(page.facts, page.across)))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -130,7 +132,7 @@ def _means(groups: Iterable[CohortGroup]) -> Iterable[str]:
             yield f"{start} {_safe(mean.metric.title)} | {before} | {after} | {change} |"
 
 
-def _rows(rows: Sections, index: int) -> Iterable[str]:
+def _rows(rows: Sections, index: int, across: Collection[str]) -> Iterable[str]:
     yield "| experiment | metric | base | head | change | × noise | verdict |"
     yield "|---|---|--:|--:|--:|--:|---|"
     for row in rows.compared:
@@ -141,7 +143,11 @@ def _rows(rows: Sections, index: int) -> Iterable[str]:
             name = f"{row.experiment.title} {row.about}"
             after = f"{after} {unit(cell.metric)}".strip() if cell.head.value is not None else after
             words = [_safe(name), _safe(cell.metric.title), before, after]
-            words += [signed_percent(cell.change), factor, f"{_ICONS[cell.verdict]} {cell.verdict}{why}"]
+            words += [
+                signed_percent(cell.change),
+                factor,
+                f"{_ICONS[cell.verdict]} {word(cell.verdict, across)}{why}",
+            ]
             yield f"| {' | '.join(words)} |"
     for row in rows.apart:
         yield f"| {_safe(f'{row.experiment.title} {row.about}')} | | | | | | {apart(row)} |"

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from hud.accounts.keys import create_key, find_key
@@ -33,10 +33,7 @@ class Command(BaseCommand):
     @transaction.atomic
     def handle(self, *_args: Any, hud: str, **_options: Any) -> None:
         make_folder(settings.HUD_DATA)
-        try:
-            heartbeats.join()
-        except heartbeats.OtherDataFolder as error:
-            raise CommandError(str(error)) from None
+        heartbeats.join()
         sync_metrics()
         schedules.create_default()
         host = sync_host(settings.HUD_DATA / "host.json", hud=hud) if hud else None

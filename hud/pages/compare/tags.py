@@ -1,5 +1,7 @@
 """Template tags of the page that compares: numbers, intervals, and all changes on one axis."""
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
@@ -10,19 +12,20 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from hud.judging.compare import text
-from hud.judging.compare.groups import KINDS, CohortGroup, Mean
-from hud.judging.compare.judged import JudgedCell
-from hud.judging.compare.query import Candidate, ComparedRow, ComparePage, Sections
+from hud.judging.compare.groups import KINDS, Axis, CohortGroup, Mean
+from hud.judging.compare.judged import ComparedRow, JudgedCell, Sections
+from hud.judging.compare.query import Candidate, ComparePage
 from hud.pages import streams
-from hud.pages.sparkline import TONES, change_interval
+from hud.pages.backends_table import backend_place, colour
+from hud.pages.sparkline import change_interval
 from hud.pages.tags import path
-from hud.tables.formatting import address, percent, signed_percent, unit
-from hud.tables.html import badge_html, element, join, link
+from hud.tables.formatting import address, signed_percent, unit
+from hud.tables.html import badge_html, element, join, link, span
 
 register = template.Library()
-_WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
+_WIDTH, _FLOOR, _TOP = 660, 86, 10  # of the chart of a metric
 _STEP = 7  # between dots
-_NAMED = 9
+_NAMED = 3
 _PASSED = (
     '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
 )
@@ -52,26 +55,26 @@ def sentence(candidate: Candidate) -> SafeString:
 
 
 @register.simple_tag
-def compared_rows(rows: Sequence[ComparedRow], reach: float) -> SafeString:
+def compared_rows(rows: Sequence[ComparedRow], page: ComparePage) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
-    return SafeString("".join([_row(row, reach) for row in rows]))
+    return SafeString("".join([_row(row, page) for row in rows]))
 
 
-def _row(row: ComparedRow, reach: float) -> str:
+def _row(row: ComparedRow, page: ComparePage) -> str:
     best, several = row.best, len(row.cells) > 1
     experiment, under = f"{address(row.pk, 'experiment')}?stream={row.stream}", ""
     metric = f"&amp;metric={quote(best.metric.name)}" if best else ""
-    if best:
+    if best and not (page.filters.metric and not several):
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
     title = f'<a href="{experiment}{metric}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
     one_side = '<td class="dim" colspan="3">not on both sides</td>'
-    parts += [_of_candidate(cell, other) if cell else one_side for cell in row.cells]
-    if not several:
+    parts += [_of_candidate(cell, other, page.across) if cell else one_side for cell in row.cells]
+    if not several and page.filters.metric:  # one metric an axis
         drawn = best and change_interval(
-            best.change, best.margin, 2 * (best.noise or 0.0), best.verdict, reach
+            best.change, best.margin, 2 * (best.noise or 0.0), best.verdict, page.reach
         )
         parts.append(f'<td class="fpc">{drawn or ""}</td>')
     factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
@@ -80,7 +83,7 @@ def _row(row: ComparedRow, reach: float) -> str:
     return "".join(parts)
 
 
-def _of_candidate(cell: JudgedCell, best: JudgedCell | None) -> str:
+def _of_candidate(cell: JudgedCell, best: JudgedCell | None, across: Sequence[str]) -> str:
     """Return verdict, values and change against the baseline; its metric if it is not that of `best`."""
     told = cell.why and f'<span class="under dim">{cell.why}</span>'
     if cell.verdict == "failed":
@@ -94,7 +97,7 @@ def _of_candidate(cell: JudgedCell, best: JudgedCell | None) -> str:
     tone = {"regressed": " worse", "improved": " better"}.get(cell.verdict, "")
     margin = f' <span class="faint pm">± {share100(cell.margin)} %</span>' if cell.margin else ""
     return (
-        f"<td>{badge_html(cell.verdict)}{told}</td>"
+        f"<td>{badge_html(cell.verdict, text.word(cell.verdict, across) if across else '')}{told}</td>"
         f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{sign}</td>'
         f'<td class="num{tone}">{signed_percent(cell.change)}{margin}</td>'
     )
@@ -123,35 +126,33 @@ def _state(row: ComparedRow, experiment: str) -> str:
 
 
 @register.simple_tag
-def means_rows(groups: Sequence[CohortGroup], formulas: str) -> SafeString:
+def means_rows(groups: Sequence[CohortGroup]) -> SafeString:
     """Return a row for each suite and backend. Python, since there may be fifty of twenty tags each."""
     rows = ""
     for group in groups:
-        key, counts, (before, after) = group.key, group.counts, group.rates
+        key, counts = group.key, group.counts
         address = streams.link(reverse("suite", args=[key.suite]), backend=key.backend)
         suite, subject = join(link(address, key.suite), key.backend), " · ".join(filter(None, key[2:]))
         alone = [(counts["only_base"], "only baseline"), (counts["only_head"], "only candidate")]
         rest = ", ".join(f"{number} {words}" for number, words in alone if number)
-        rates = f"{percent(before)} → {percent(after)}" if formulas and after else ""
-        means = (_mean(group.means.get(kind), group.is_same_place) for kind in KINDS)
+        means = (_mean(group.means.get(kind), group.is_tinted) for kind in KINDS)
         rows += (
             f'<tr><th scope="row">{suite}<span class="under dim">{escape(subject)}</span></th>'
             f'<td class="num" data-label="matched"><b>{counts["matched"]}</b>{_under(rest)}</td>'
-            f'<td class="num" data-label="passing">{passed(counts)}{_under(rates)}</td>'
+            f'<td class="num" data-label="passing">{passed(counts)}</td>'
             + "".join(f'<td class="num">{mean}</td>' for mean in means)
             + "</tr>"
         )
     return SafeString(rows)
 
 
-def _mean(mean: Mean | None, is_same_place: bool) -> str:
-    """Return a mean, base → head, with its change and interval, tinted if the code may be the cause."""
+def _mean(mean: Mean | None, is_tinted: bool) -> str:
+    """Return a mean, base → head, with its change and interval."""
     if mean is None or mean.head is None:
         return '<span class="faint">–</span>'
-    matched = f"{mean.matched} matched" if mean.matched else "each side's own"
     return (
-        f'{ends(mean)}<span class="under">{moved(mean, mean.tone if is_same_place else "")}</span>'
-        f"{_under(f'{mean.metric.title}, {matched}')}"
+        f'{ends(mean)}<span class="under">{moved(mean, mean.tone if is_tinted else "")}</span>'
+        f"{_under(f'{mean.metric.title}, {mean.matched} matched')}"
     )
 
 
@@ -174,50 +175,61 @@ def moved(mean: Mean, tone: str) -> str:
 
 
 @register.simple_tag
-def swarm(page: ComparePage, rows: Sections) -> SafeString:
-    """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
-    changes, reach = page.changes(0), page.reach
-    if len(changes) < 2:
-        return SafeString("")
+def axis(shown: Axis, rows: Sections) -> SafeString:
+    """Return the changes of one metric on a logarithmic axis: a dot is an experiment in its backend's colour,
+    and those furthest from the middle are named where their rows are shown."""
+    logs = [math.log1p(max(change, -0.999)) for _pk, _backend, change in shown.changes]
+    low, high = min([0.0, *logs]), max([0.0, *logs])
+    width = max(high - low, 0.02)
 
-    def x_of(change: float) -> float:
-        return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
+    def x_of(log: float) -> float:
+        return 40 + (_WIDTH - 80) * (0.5 + (log - (low + high) / 2) / width)
 
     bins: dict[int, list[str]] = {}
-    for verdict, change in reversed(changes):
-        bins.setdefault(round(x_of(change) / _STEP), []).append(TONES.get(verdict, "d"))
-    marks = []
-    for place, tones in bins.items():
-        step = min(_STEP, (_FLOOR - _TOP) / len(tones))
-        marks += [
-            f'<circle class="pt {tone}" cx="{place * _STEP}" cy="{_FLOOR - step * at:.1f}" r="3"/>'
-            for at, tone in enumerate(tones)
-        ]
-    at_ticks = [reach * part for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
-    ticks = [(f"{x_of(change):.0f}", signed_percent(change)) for change in at_ticks]
-    names = [
-        (x_of(cell.change), row.experiment.title)
-        for row in (*rows.movers, *rows.undecided)
-        if (cell := row.cells[0]) and cell.change is not None and (cell.moved or cell.undecided)
+    for (_pk, backend, _change), log in zip(shown.changes, logs, strict=True):
+        bins.setdefault(round(x_of(log) / _STEP), []).append(f"pt s{colour(backend)}")
+    marks = [
+        f'<circle class="{style}" cx="{place * _STEP}" cy="{_FLOOR - _STEP * at}" r="3"/>'
+        for place, styles in bins.items()  # of many as many as there is room for, in their proportion
+        for at, style in enumerate(sorted(styles)[:: math.ceil(len(styles) * _STEP / (_FLOOR - _TOP))])
     ]
-    label = f"Change of {len(changes)} experiments, {signed_percent(-reach)} to {signed_percent(reach)}"
-    axis = [element("text", change, x=x, y="108", text_anchor="middle") for x, change in ticks]
+    ends = [(low + high) / 2 + width * part for part in (-0.5, -0.25, 0.0, 0.25, 0.5)]
+    ticks = [
+        element("text", signed_percent(math.expm1(end)), x=f"{x_of(end):.0f}", y="108", text_anchor="middle")
+        for end in ends
+    ]
+    titles = {row.pk: row.experiment.title for row in rows.compared}
+    middle = statistics.median(logs)
+    far = sorted(zip(logs, shown.changes, strict=True), key=lambda one: -abs(one[0] - middle))
+    names = [(x_of(log), titles[pk]) for log, (pk, _backend, _change) in far[:_NAMED] if pk in titles]
     labels = [
         element("text", name, css="nm", x=x, y=str(y), text_anchor="middle") for x, y, name in _named(names)
     ]
+    edges = [max(0.0, min(_WIDTH, x_of(side * 2 * shown.noise))) for side in (-1, 1)]
+    label = f"Change of {shown.metric.title} in {len(logs)} experiments"
     return SafeString(
-        f'<svg class="swarm" viewBox="0 0 {_WIDTH} 112" role="img" aria-label="{label}">'
-        f'<line class="zero" x1="{_WIDTH // 2}" x2="{_WIDTH // 2}" y1="4" y2="92"/>'
-        f'<line class="gr" x1="20" x2="{_WIDTH - 20}" y1="92" y2="92"/>'
-        f"{''.join([*axis, *marks, *labels])}</svg>"
+        f'<svg class="swarm" viewBox="0 0 {_WIDTH} 112" role="img" aria-label="{escape(label)}">'
+        f'<rect class="band" x="{edges[0]:.1f}" width="{edges[1] - edges[0]:.1f}" y="4" height="88"/>'
+        f'<line class="zero" x1="{x_of(0):.1f}" x2="{x_of(0):.1f}" y1="4" y2="92"/>'
+        f'<line class="gr" x1="10" x2="{_WIDTH - 10}" y1="92" y2="92"/>'
+        f"{''.join([*ticks, *marks, *labels])}</svg>"
     )
 
 
+@register.simple_tag
+def axis_keys(axes: Sequence[Axis]) -> SafeString:
+    """Return the colours of the backends."""
+    backends = sorted(
+        {backend for shown in axes for _pk, backend, _change in shown.changes}, key=backend_place
+    )
+    return join(*(span(join(span(" ", f"key s{colour(one)}"), one, by=""), "nowrap") for one in backends))
+
+
 def _named(names: list[tuple[float, str]]) -> list[tuple[str, int, str]]:
-    """Return the labels of the first few, each on the lowest of four lines where it has room."""
+    """Return the labels, each on the lowest of four lines where it has room."""
     taken: list[list[tuple[float, float]]] = [[], [], [], []]
     placed = []
-    for x, name in names[:_NAMED]:
+    for x, name in names:
         half = 3.4 * len(name[:28]) + 6
         middle = max(half, min(_WIDTH - half, x))
         for line, spans in enumerate(taken):

@@ -10,17 +10,18 @@ from django.urls import reverse
 from django.utils import timezone
 
 from hud.judging.compare import query, sides, text
-from hud.judging.compare.groups import Formulas
+from hud.judging.compare.differences import sentence
 from hud.models import TERMINAL, Run, State, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import one_of, words
 from hud.points import nights
-from hud.points.sides import BadSide
+from hud.points.sides import FILTERS, BadSide
 from hud.runs.lines import OfRun
 from hud.sql import fetch_tuples
 from hud.tables.table import DataTable
 
 _MOST_OFFERED = 40
+_MOST_RECENT = 300  # runs of which hosts, branches and versions of torch are offered
 _MOST_NIGHTS = 14  # among which the last two are looked for
 _OFFER = DataTable("""
     side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
@@ -37,7 +38,6 @@ class _Filters(query.Filters):
     metric: str = words()
     suite: str = words(60)
     verdict: str = one_of(*query.VERDICTS)
-    formulas: Formulas = one_of("hud")
     arch: str = words(100)
     mode: str = words(40)
     dtype: str = words(40)
@@ -63,7 +63,15 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         choices = offered(stream, all_streams=everything)
         if data_format:
             return data.answer_table(data_format, "compare-sides", _OFFER, choices.runs)
-        context = {"offered": choices, "filters": filters, "heads": heads, "problems": complaints}
+        chosen = [(name, getattr(filters, name)) for name in ("suite", "mode", "dtype", "metric")]
+        context = {
+            "offered": choices,
+            "values": values_of(stream),
+            "chosen": [(name, value) for name, value in chosen if value],
+            "filters": filters,
+            "heads": heads,
+            "problems": complaints,
+        }
         return render(request, "compare/chooser.html", context, status=status)
     if data_format:
         return data.answer(data_format, "compare", page.to_rows(), query.HEADER, **page.to_json())
@@ -77,12 +85,13 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "rows": rows,
         "markdown": text.markdown(page, rows),
         "counts_of_page": page.waiting,
-        "query_of_counts": urlencode([*address[:3], *page.filters.subject.items()]),
+        "query_of_counts": urlencode([*address[:3], *page.subject.items()]),
         "everything": everything,
         "verdicts": [(word, sum(one.verdicts[word] for one in page.candidates)) for word in query.VERDICTS],
         "complaints": complaints,
         "chosen": chosen,
-        "subject": [(name, value) for name, value in page.filters.subject.items() if value],
+        "subject": [(name, value) for name, value in page.subject.items() if value],
+        "differs": sentence(page.facts, page.across),
         "most_heads": sides.MOST_SIDES - 1,
         "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*address, *chosen, ('format', 'md')])}",
     }
@@ -129,6 +138,37 @@ def offered(stream: Stream, *, all_streams: bool = False) -> Chooser:
         last_nights and (ready[last_nights[1]].side, ready[last_nights[0]].side),
         last_runs and (f"run:{own[last_runs[1]]}", f"run:{own[last_runs[0]]}"),
     )
+
+
+def values_of(stream: Stream) -> list[tuple[str, list[str]]]:
+    """Return what a side of the stream may name beside its runs, of each kind with several values, those
+    with the most experiments or newest runs first: 1 statement."""
+    rows = fetch_tuples(
+        """
+        WITH recent AS (
+            SELECT id, host_name, branch, order_time FROM hud_run
+            WHERE stream_id = %(stream)s ORDER BY order_time DESC LIMIT %(most)s
+        ), measured AS (
+            SELECT e.* FROM hud_experiment e
+            WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        )
+        SELECT 'arch', coalesce(nullif(arch, ''), device), count(*) FROM measured GROUP BY 2
+        UNION ALL SELECT 'backend', backend, count(*) FROM measured GROUP BY 2
+        UNION ALL SELECT 'dtype', dtype, count(*) FROM measured GROUP BY 2
+        UNION ALL SELECT 'host', host_name, max(id) FROM recent GROUP BY 2
+        UNION ALL SELECT 'branch', branch, max(id) FROM recent WHERE branch <> '' GROUP BY 2
+        UNION ALL SELECT 'torch', e.torch, max(r.id) FROM recent r CROSS JOIN LATERAL (
+            SELECT environment_id FROM hud_point WHERE run_id = r.id LIMIT 1) p
+            JOIN hud_environment e ON e.id = p.environment_id GROUP BY 2
+        ORDER BY 3 DESC, 2
+        """,
+        {"stream": stream.pk, "most": _MOST_RECENT},
+    )
+    found: dict[str, list[str]] = {kind: [] for kind in FILTERS}
+    for kind, value, _count in rows:
+        if value:
+            found[kind].append(value)
+    return [(kind, values[:_MOST_OFFERED]) for kind, values in found.items() if len(values) > 1]
 
 
 def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int] | None]:

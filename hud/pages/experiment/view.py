@@ -28,11 +28,11 @@ from hud.pages.charts.lines import lines_of
 from hud.pages.charts.multiples import OF_ENVIRONMENT, OF_RUN, Chart, Key
 from hud.pages.experiment import query, tables
 from hud.pages.experiment.query import ExperimentPage
-from hud.pages.experiment.rerun_form import RerunForm
 from hud.points.read import HEADER, OF_EXPERIMENT, POINT, rows_in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
+from hud.runs.forms import RerunForm
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
@@ -42,7 +42,6 @@ from hud.tables.table import IDENTITY
 from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
-from runner.schema.tasks import Replication
 
 
 def canvas_of(page: ExperimentPage) -> Canvas:
@@ -256,24 +255,7 @@ def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream)
     """Return where and how often to run; without any place, `request_rerun` raises what is missing."""
     if not form.places:
         return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who, stream=stream)
-    place, said = form.place_chosen(), form.cleaned_data
-    resources = ResourceRequest(
-        place.device,
-        place.host,
-        place.arch,
-        interpreter=said["environment"],
-        base_interpreter=said["base_environment"],
-    )
-    return RunOptions(
-        resources,
-        who,
-        stream=stream,
-        replication=Replication(
-            said.get("compilations"), said["repeats"], said["caches"] or None, draws=said["draws"]
-        ),
-        pinned=said.get("pinned", ""),
-        candidate_options=said.get("new_options", {}),
-    )
+    return form.options(who, stream)
 
 
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#rerun")

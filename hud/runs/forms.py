@@ -1,18 +1,20 @@
-"""The rerun form of an experiment: where, how often, over which caches, and the suite's options."""
+"""The forms of a rerun and of a new run: where, how often, over which caches, and the suite's options."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from django import forms
 
+from hud.models import Stream
+from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place
-from hud.runs.requests import MAX_REPEATS
+from hud.runs.requests import MAX_REPEATS, RunOptions
 from runner.schema.compilations import InductorOptions, parsed_inductor_options
 from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words
 from runner.schema.options import Option, OptionValue
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec
-from runner.schema.tasks import COMPILATIONS
+from runner.schema.tasks import COMPILATIONS, Replication, Selection
 from runner.suites import SUITES
 
 _KNOB = "knob_"  # prefix of a field's name
@@ -223,5 +225,63 @@ class RerunForm(forms.Form):
         self.add_error(name, str(error))
         return True
 
-    def place_chosen(self) -> Place:
-        return self.places[self.cleaned_data["place"]]
+    def options(self, who: str, stream: Stream | None) -> RunOptions:
+        """Return where and how often to run."""
+        said = self.cleaned_data
+        place = self.places[said["place"]]
+        resources = ResourceRequest(
+            place.device,
+            place.host,
+            place.arch,
+            interpreter=said["environment"],
+            base_interpreter=said["base_environment"],
+        )
+        return RunOptions(
+            resources,
+            who,
+            stream=stream,
+            replication=Replication(
+                said.get("compilations"), said["repeats"], said["caches"] or None, draws=said["draws"]
+            ),
+            pinned=said.get("pinned", ""),
+            candidate_options=said.get("new_options", {}),
+        )
+
+
+def _several(name: str) -> forms.MultipleChoiceField:
+    return forms.MultipleChoiceField(required=False, label=name, widget=forms.CheckboxSelectMultiple)
+
+
+class NewRunForm(RerunForm):
+    """The form of a run of a suite's cases, with the fields of a rerun. What is not chosen is the suite's
+    default."""
+
+    cases, modes, dtypes, backends = map(_several, ("Cases", "Mode", "Type", "Backend"))
+    into = forms.CharField(
+        label="Stream of the results", required=False, max_length=60, help_text="default: adhoc"
+    )
+
+    def __init__(self, data: Any, *, spec: TaskSpec, **about: Any) -> None:
+        """Offer what the suite of `spec`, one of its tasks, has."""
+        super().__init__(data, spec=spec, **about)
+        suite = SUITES[spec.suite]
+        dtypes = dict.fromkeys(dtype for case in suite.cases for dtype in case.dtypes)
+        offered = {
+            "cases": [case.name for case in suite.cases],
+            "modes": suite.modes,
+            "dtypes": dtypes,
+            "backends": suite.backends_on(spec.device),
+        }
+        for name, values in offered.items():
+            field = self.fields[name]
+            assert isinstance(field, forms.MultipleChoiceField)
+            field.choices = [(value, value) for value in values]
+        self.fields.pop("pinned", None)
+
+    def named(self, names: str) -> list[forms.BoundField]:
+        return [self[name] for name in names.split() if name in self.fields]
+
+    def selection(self, suite: str, device: str) -> Selection:
+        lists = {name: self.cleaned_data[name] for name in ("cases", "modes", "dtypes", "backends")}
+        knobs = {name: value for name, value in self.knobs_chosen().items() if value is not None}
+        return Selection(suite, device, **lists, knobs=knobs)
