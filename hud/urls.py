@@ -17,6 +17,7 @@ from hud.pages.experiment import view as experiments
 from hud.pages.explore import view as explore
 from hud.pages.follow import view as follow
 from hud.pages.funnel import view as funnel
+from hud.pages.glossary import view as glossary
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
@@ -116,6 +117,7 @@ urlpatterns = [
     path("rules/<str:kind>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>", rules.save, name="rule_save"),
     path("rules/<str:kind>/<int:pk>/delete", rules.delete, name="rule_delete"),
+    path("glossary/", glossary.glossary, name="glossary"),
     path("follow/create", follow.create, name="follow_create"),
     path("follow/<int:pk>/<str:action>", follow.act, name="follow_act"),
     path("follow/feed/<name:token>.xml", follow.feed, name="follow_feed"),

@@ -271,7 +271,8 @@ class Follow(NamedRow):
     @property
     def receiver(self) -> tuple[str, str, str]:
         """Return what is told once of each change, whatever follows lead to it."""
-        return self.channel, self.url or (self.user.email if self.user else ""), self.secret
+        own = self.user.email if self.user and self.channel == Channel.MAIL else ""
+        return self.channel, self.url or own, self.secret
 
     def next_due(self, now: datetime) -> datetime:
         if self.hour is None:

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from secrets import token_bytes, token_urlsafe
 from typing import Any
@@ -116,17 +115,9 @@ def test(follow: Follow, *, who: str) -> bool:
     return received
 
 
-@dataclass(frozen=True)
-class Matched:
-    """What meets the conditions of a follow now, and how many changes of the last two weeks did."""
-
-    series: int
-    open: int
-    changes: int
-
-
-def matched(follow: Follow) -> Matched:
-    """Count what a follow would tell of: 3 statements."""
+def matched(follow: Follow) -> dict[str, int]:
+    """Count series and open regressions that meet the conditions, and changes of the last two weeks that did:
+    3 statements."""
     wanted = {path: getattr(follow, name) for name, path in _PATHS.items() if getattr(follow, name)}
     series = Series.objects.filter(**wanted)
     regressions = Regression.objects.filter(**{f"series__{path}": value for path, value in wanted.items()})
@@ -139,7 +130,8 @@ def matched(follow: Follow) -> Matched:
     changes = RegressionEvent.objects.filter(
         regression__in=regressions, at__gte=timezone.now() - LOOK_BACK, after__in=follow.events
     ).exclude(before=F("after"))
-    return Matched(series.count(), regressions.filter(state__in=TOLD).count(), changes.count())
+    is_open = regressions.filter(state__in=TOLD)
+    return {"series": series.count(), "open": is_open.count(), "changes": changes.count()}
 
 
 # ---- delivery

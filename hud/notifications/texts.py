@@ -64,8 +64,8 @@ def headline(event: str, data: dict[str, Any]) -> str:
     if event == DIGEST:
         return f"Compiler HUD: {len(data['messages'])} changes"
     if event == RUN_ENDED:
-        found = f", {data['verdict']}" if data["verdict"] else ""
-        return f"Run {data['id']} of {data['stream']} {data['state']}{found}: {data['title']}"
+        verdict = f", {data['verdict']}" if data["verdict"] else ""
+        return f"Run {data['id']} of {data['stream']} {data['state']}{verdict}: {data['title']}"
     if event == OVERDUE:
         return f"{data['total']} suite{'s' * (data['total'] != 1)} without results for 36 hours"
     rows = data["regressions"]
@@ -92,20 +92,20 @@ def _lines(event: str, data: dict[str, Any], link: str, quoted: Callable[[str], 
         return [link.format(text=f"run {data['id']}", url=data["url"]), *texts] if has_address else texts
     if event == OVERDUE:
         rows = [
-            f"{quoted(one.get('stream', ''))} {quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, "
-            f"branch {quoted(one['branch'])}: latest result {one['since'][:16].replace('T', ' ')} UTC"
-            for one in data["overdue"][:_LINES]
+            f"{quoted(row.get('stream', ''))} {quoted(row['suite'])} on {quoted(row['arch'] or 'any arch')}, "
+            f"branch {quoted(row['branch'])}: latest result {row['since'][:16].replace('T', ' ')} UTC"
+            for row in data["overdue"][:_LINES]
         ]
         return [*rows, *_more(data["total"] - len(rows))]
     rows = []
-    for one in data["regressions"][:_LINES]:
-        where = " ".join(filter(None, (one["backend"], one["mode"], one["dtype"], one["arch"])))
-        commits = [one[name][:_COMMIT] for name in ("base_commit", "head_commit") if one[name]]
+    for row in data["regressions"][:_LINES]:
+        where = " ".join(filter(None, (row["backend"], row["mode"], row["dtype"], row["arch"])))
+        commits = [row[name][:_COMMIT] for name in ("base_commit", "head_commit") if row[name]]
         between = f", {' to '.join(commits)}" if commits else ""
-        title = quoted(f"{one['suite']} {one['case']}")
-        if one["url"].startswith("http"):
-            title = link.format(text=title, url=one["url"])
-        rows.append(f"{title} ({quoted(where)}) {quoted(one['metric'])}: {quoted(_change(one) + between)}")
+        title = quoted(f"{row['suite']} {row['case']}")
+        if row["url"].startswith("http"):
+            title = link.format(text=title, url=row["url"])
+        rows.append(f"{title} ({quoted(where)}) {quoted(row['metric'])}: {quoted(_change(row) + between)}")
     note = [quoted(said) for said in (data.get("reason"), data["note"]) if said]
     return [*note, *rows, *_more(data["total"] - len(rows))]
 

@@ -29,7 +29,7 @@ from hud.points.streams import front, with_results
 from hud.points.targets import AppliedTarget
 from hud.tables import formatting, html
 from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
-from hud.tables.html import LOOKS, NOTHING, WORDS, badge_html, code, element, join, link, span
+from hud.tables.html import LOOKS, NOTHING, WORDS, badge_html, code, element, icon_html, join, link, span
 from hud.tables.table import Column, DataTable
 from runner.schema.records import quality_words
 
@@ -45,6 +45,8 @@ register.filter("in_unit", lambda us, table: table.written(us))
 register.filter("signed_in_unit", lambda us, table: table.signed(us))
 register.filter("signed_part", lambda us, table: table.signed_part(us))
 register.simple_tag(badge_html, name="badge")
+register.simple_tag(icon_html, name="icon")
+register.simple_tag(html.term_html, name="term")
 
 _FOREIGN = "set for another device; not judged here"
 _EXPECTATIONS = {
@@ -124,7 +126,7 @@ def _marks(value: PointFields) -> Iterator[SafeString]:
     floor = value.metric.floor
     if value.spread and value.spread > 2 * floor and value.metric.kind == "timing":
         title = f"sample spread {percent(value.spread)}; changes of {percent(floor)} count"
-        yield span(join(element("span", "≈", aria_hidden="true"), "noisy"), "tag", title=title)
+        yield span(join(icon_html("approx"), "noisy"), "tag", title=title)
     if FIRST_RUN_ONLY in (value.warning or ""):
         yield span("first run", "tag", title=FIRST_RUN_ONLY)
 
@@ -170,7 +172,7 @@ def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
     icon, tone = LOOKS[target.met_by(value.value, value.metric.direction)]
     shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
     parts = [
-        element("span", icon, css="icon", aria_hidden="true"),
+        icon_html(icon),
         span(sentence, "visually-hidden"),
         element("span", shown, aria_hidden="true"),
     ]

@@ -40,14 +40,14 @@ _CONNECTIONS = 1000
 _SWEEP_S = 1.0
 _MEMORY_BYTES = 256 * 1024  # of one body or answer; the rest waits in a file
 _UNREAD_BYTES = 64 * 2**20  # of one answer, before its thread waits for the reader
-_UNLIMITED_BYTES = 2**62  # the application refuses a large body itself, see `Channel`
+_UNLIMITED_BYTES = 2**62  # the application refuses a large body itself, see `Client`
 
 
 class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annotations
     """One request while it is received.
 
-    A body that is too large, or whose length is not announced, is not received: the application refuses it
-    by its head alone, and the connection closes afterwards (`cut`).
+    A body that is too large is not received: the application refuses it by its head alone, and the connection
+    closes afterwards (`cut`). One in chunks, whose length nobody knows, is received as a large one.
     """
 
     error: Any
@@ -56,16 +56,18 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
 
     def received(self, data: bytes) -> int:
         count = super().received(data)
+        if self.chunked and self.body_bytes_received > _most_bytes():
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return len(data) if self.cut else int(count)  # else the body would count as the next request
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         if self.version not in {"1.0", "1.1"}:
             raise ParsingError("HTTP/1.0 or HTTP/1.1")
-        limit = max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
-        if self.chunked or "TRANSFER_ENCODING" in self.headers or self.content_length > limit:
+        has_two_lengths = self.chunked and "CONTENT_LENGTH" in self.headers
+        if has_two_lengths or "TRANSFER_ENCODING" in self.headers or self.content_length > _most_bytes():
             self.cut_body()
-        elif self.content_length > _UNKNOWN_BYTES:
+        elif self.chunked or self.content_length > _UNKNOWN_BYTES:
             scheme, _, key = self.headers.get("AUTHORIZATION", "").partition(" ")
             self.key = key.strip() if scheme.lower() == "bearer" else ""
             if not self.key:
@@ -82,6 +84,10 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
         self.cut_body()
         self.error = status
         self.headers_finished = True
+
+
+def _most_bytes() -> int:
+    return max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
 
 
 class Answer(WSGITask):  # type: ignore[misc]
@@ -106,7 +112,7 @@ class Refusal(ErrorTask):  # type: ignore[misc]
         self.write(answer.content)
 
 
-class Channel(HTTPChannel):  # type: ignore[misc]
+class Client(HTTPChannel):  # type: ignore[misc]
     """One connection. All but `service` and what it calls runs in the main loop, where nothing may block."""
 
     parser_class = Request
@@ -273,7 +279,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         self.server.pull_trigger()
 
 
-def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
+def end_overdue(channels: list[Client], keepalive_s: float) -> None:
     """Close what is overdue, and the oldest connections of addresses for which too much is held."""
     for channel in channels:
         channel.end_if_overdue(keepalive_s)
@@ -286,12 +292,12 @@ def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
                 channel.abort()
 
 
-def _by_address(channels: Iterable[Any]) -> Mapping[str, list[Channel]]:
+def _by_address(channels: Iterable[Any]) -> Mapping[str, list[Client]]:
     """Return the connections of each address, oldest first; not those of a proxy, which are all visitors'. A
     Unix socket, which has no port, leads to one."""
     addresses = defaultdict(list)
     for channel in channels:
-        if isinstance(channel, Channel) and channel.addr[1] and channel.addr[0] not in settings.HUD_PROXIES:
+        if isinstance(channel, Client) and channel.addr[1] and channel.addr[0] not in settings.HUD_PROXIES:
             addresses[channel.addr[0]].append(channel)
     return addresses
 
@@ -321,7 +327,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
             asyncore_use_poll=True,
         )
         for listener in list(self._channels.values()):
-            listener.channel_class = Channel
+            listener.channel_class = Client
             listener.next_channel_cleanup = float("inf")  # by `end_overdue` instead
         while self.alive and os.getppid() == self.ppid:
             self._turn(self.cfg.keepalive)
@@ -339,8 +345,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
 
     _next_sweep = 0.0
 
-    def _open_channels(self) -> list[Channel]:
-        return [channel for channel in self._channels.values() if isinstance(channel, Channel)]
+    def _open_channels(self) -> list[Client]:
+        return [channel for channel in self._channels.values() if isinstance(channel, Client)]
 
     def _finish(self) -> None:
         """Accept nothing more; end the requests that have begun, for as long as gunicorn permits."""

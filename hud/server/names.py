@@ -18,14 +18,14 @@ def allowed_hosts(environment: Mapping[str, str], *, production: bool) -> list[s
     Without the variable, in development: the names and addresses under which others reach `BIND`. A page of
     another site could otherwise point its own name here, and read what the visitor may read.
     """
-    given = environment.get("ALLOWED_HOSTS", "").replace(",", " ").split()
+    names = environment.get("ALLOWED_HOSTS", "").replace(",", " ").split()
     bind = environment.get("BIND") or "127.0.0.1"
-    if not given and not production and bind not in {*_LOOPBACK, "::1"}:
-        addresses = [one.address for card in psutil.net_if_addrs().values() for one in card]
+    if not names and not production and bind not in {*_LOOPBACK, "::1"}:
+        addresses = [address.address for card in psutil.net_if_addrs().values() for address in card]
         reached = addresses if bind in {"0.0.0.0", "::"} else [bind]  # noqa: S104 - compared  # nosec B104
-        given = [platform.node()]
-        given += [f"[{one.partition('%')[0]}]" if ":" in one else one for one in reached]
-    return [*given, *_LOOPBACK]
+        names = [platform.node()]
+        names += [f"[{address.partition('%')[0]}]" if ":" in address else address for address in reached]
+    return [*names, *_LOOPBACK]
 
 
 class HttpsMiddleware(SecurityMiddleware):

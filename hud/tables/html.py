@@ -10,6 +10,7 @@ from html import escape  # of strings only, at a fifth of the cost of Django's
 from django.http import HttpRequest
 from django.middleware.csrf import get_token
 from django.utils.safestring import SafeString
+from django.utils.text import slugify
 
 from runner.schema.tables import rows
 
@@ -97,15 +98,30 @@ def post_button(address: str, csrf: SafeString, content: object, **values: str |
     return SafeString(f'<form method="post" action="{text(address)}" class="inline">{csrf}{button}</form>')
 
 
+@lru_cache(maxsize=64)
+def icon_html(name: str) -> SafeString:
+    """Return a symbol of templates/parts/icons.html; a word beside it says what it means."""
+    return SafeString(f'<svg class="icon" aria-hidden="true"><use href="#i-{name}"/></svg>')
+
+
 _ROWS = rows(__file__, "looks.csv")
 # Word → icon and tone, a class of hud.css: no meaning depends on colour.
 LOOKS = {row["word"]: (row["icon"], row["tone"]) for row in _ROWS}
 WORDS = {row["word"]: row["text"] for row in _ROWS if row["text"]}
 
 
+TERMS = {row["term"]: row["text"] for row in rows(__file__, "terms.csv")}  # of the glossary
+
+
+@lru_cache(maxsize=256)
+def term_html(term: str, shown: str = "") -> SafeString:
+    """Return a term, perhaps in another form, with its meaning as tooltip and a link to the glossary."""
+    return link(f"/glossary/#{slugify(term)}", shown or term, css="term", title=TERMS[term])
+
+
 @lru_cache(maxsize=2048)
 def badge_html(key: str, text: str = "", title: str = "") -> SafeString:
     """Return a verdict, status or state by word, icon and colour."""
-    icon, tone = LOOKS.get(key, ("✗", "worse"))
-    content = join(element("span", icon, css="icon", aria_hidden="true"), text or WORDS.get(key, key))
+    icon, tone = LOOKS.get(key, ("cross", "worse"))
+    content = join(icon_html(icon), text or WORDS.get(key, key))
     return element("span", content, css=f"badge {tone}", title=title)

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from typing_extensions import TypeVar
 
 from hud.models import Experiment
-from hud.tables.html import NOTHING, attributes, element, link, text
+from hud.tables.html import NOTHING, attributes, element, icon_html, join, link, text
 
 Row = TypeVar("Row", default=Any)
 Page = TypeVar("Page", default=Any)  # what the cells need besides their row
@@ -78,10 +78,11 @@ class Order:
 
     def link(self, name: str, content: str) -> tuple[SafeString, str]:
         """Return a head that sorts, first upwards, then downwards, then as it was, and its `aria-sort`."""
-        orders = {name: (f"-{name}", "ascending", " ↑"), f"-{name}": ("", "descending", " ↓")}
+        orders = {name: (f"-{name}", "ascending", "up"), f"-{name}": ("", "descending", "down")}
         following, direction, arrow = orders.get(self.current, (name, "", ""))
+        shown = join(SafeString(content), icon_html(arrow)) if arrow else SafeString(content)
         query = urlencode({"sort": following}) + self.others if following else self.others[1:]
-        return link(f"?{query}{self.anchor}", SafeString(content + arrow)), direction
+        return link(f"?{query}{self.anchor}", shown), direction
 
 
 class DataTable(Generic[Row, Page]):
@@ -126,6 +127,7 @@ class DataTable(Generic[Row, Page]):
         if not rows and empty:
             return element("p", empty, css="empty")
         title = element("caption", caption) if caption else NOTHING
+        of_table["css"] = f"blocks {of_table.get('css', '')}".strip()
         return SafeString(
             f'<div class="{scroll}"><table{attributes(**of_table)}>{title}'
             f"<thead><tr>{self.head(page, order)}</tr></thead>"
@@ -139,7 +141,7 @@ class DataTable(Generic[Row, Page]):
         self, rows: Iterable[Row], page: Page, frame: Callable[[Row, str], str] | None = None
     ) -> SafeString:
         """Return the rows: what `frame` makes of a row and its cells, by default a tr without attributes."""
-        cells = [_cell(column) for column in self._of(page)]
+        cells = [_cell(column, page) for column in self._of(page)]
         framed = frame or (lambda _row, content: f"<tr>{content}</tr>")
         return SafeString(
             "".join([framed(row, "".join([draw(row, page) for draw in cells])) for row in rows])
@@ -166,8 +168,12 @@ def experiment_of(path: str) -> str:
 EXPERIMENT = experiment_of("experiment")
 
 
+def _title(column: Column[Row, Page], page: Page) -> object:
+    return column.title(page) if callable(column.title) else column.title
+
+
 def _head(column: Column[Row, Page], page: Page, order: Order | None) -> SafeString:
-    content = text(column.title(page) if callable(column.title) else column.title)
+    content = text(_title(column, page))
     direction = ""
     if column.hides_title:
         content = f'<span class="visually-hidden">{content}</span>'
@@ -177,12 +183,13 @@ def _head(column: Column[Row, Page], page: Page, order: Order | None) -> SafeStr
     return element("th", SafeString(content), scope="col", **about)
 
 
-def _cell(column: Column[Row, Page]) -> Callable[[Row, Page], str]:
-    """Return what draws a cell of a column."""
+def _cell(column: Column[Row, Page], page: Page) -> Callable[[Row, Page], str]:
+    """Return what draws a cell of a column; a number has its title beside it on a phone."""
+    label = column.label or (str(_title(column, page)) if column.css == "num" else "")
     draw, tooltip = column.content(), column.cell_tooltip
     classes = f"{column.css} {column.cell_css}".strip()
     name, scope = ("th", ' scope="row"') if column.is_head else ("td", "")
-    start = f"<{name}{scope}{attributes(css=classes, data_label=column.label)}"
+    start = f"<{name}{scope}{attributes(css=classes, data_label=label)}"
     end = f"</{name}>"
     if tooltip is None:
         return lambda row, page: f"{start}>{text(draw(row, page))}{end}"

@@ -172,15 +172,15 @@ def v3_records(text: str) -> list[dict[str, Json]]:
         values = [json.loads(text)]
     except ValueError:
         values = [json.loads(line) for line in text.splitlines() if line.strip()]
-    found: list[Json] = []
+    records: list[Json] = []
     for value in values:
         if isinstance(value, dict) and "fingerprint" in value and isinstance(value.get("records"), list):
-            found += value["records"]
+            records += value["records"]
         else:
-            found += value if isinstance(value, list) else [value]
-    if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
+            records += value if isinstance(value, list) else [value]
+    if not all(isinstance(record, dict) and {"benchmark", "model"} <= set(record) for record in records):
         raise ValueError("it holds no records")
-    return found
+    return records
 
 
 def _from_json(line: dict[str, Json]) -> TaskResult:

@@ -33,17 +33,17 @@ def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter], *, caches: s
     plain = (DEFAULT, Interpreter(sys.executable))
     pythons = {
         # the program itself is not resolved: those of all virtual environments lead to one Python
-        name: [str(Path(one.path).parent.resolve() / Path(one.path).name), dict(one.environment)]
-        for name, one in sides.items()
-        if (name, one) != plain
+        name: [str(Path(side.path).parent.resolve() / Path(side.path).name), dict(side.environment)]
+        for name, side in sides.items()
+        if (name, side) != plain
     }
     variables = machine.changing_variables()
     variables |= {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
     suite = suite_of(task.suite)
     inputs = {
         name: digest
-        for name, one in sides.items()
-        if (digest := suite.files_digest(task, {**os.environ, **one.environment}))
+        for name, side in sides.items()
+        if (digest := suite.files_digest(task, {**os.environ, **side.environment}))
     }
     parts = [pythons, variables, inputs, *filter(None, [caches])]
     if not any(parts):
@@ -64,20 +64,20 @@ def kept(
         return versions_of(interpreters.environment_of("cpu", pythons[name]).to_record_fields(""))
 
     by_key = {job.key: job for job in jobs}
-    found, reasons = [], {}
-    for one in earlier:
-        job = by_key.get(one.name)
-        reason = _difference(one, job, chosen, versions) if job else _OTHER
+    results, reasons = [], {}
+    for result in earlier:
+        job = by_key.get(result.name)
+        reason = _difference(result, job, chosen, versions) if job else _OTHER
         if reason:
-            reasons[plain_key(one.name)] = reason
+            reasons[plain_key(result.name)] = reason
         else:
-            found.append(one)
-    done = {one.name for one in found}
+            results.append(result)
+    done = {result.name for result in results}
     again = [reasons[job.plain_key] for job in jobs if job.key not in done and job.plain_key in reasons]
     if not again:
-        return found, ""
+        return results, ""
     counts = "; ".join(f"{reason} ({count})" for reason, count in Counter(again).most_common())
-    return found, f"{len(again)} of {len(jobs)} tasks are measured anew, the file has them with {counts}"
+    return results, f"{len(again)} of {len(jobs)} tasks are measured anew, the file has them with {counts}"
 
 
 def versions_of(record: Mapping[str, Json]) -> dict[str, str]:

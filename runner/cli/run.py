@@ -124,7 +124,7 @@ def main(options: argparse.Namespace) -> int:
     output = _output(options, base)
     in_file = output.earlier() if output and options.resume else []
     earlier, others = resume.kept(in_file, jobs, pythons, chosen)
-    done = {one.name for one in earlier}
+    done = {result.name for result in earlier}
     waiting = [job for job in jobs if job.key not in done]
     placeless = output.check([job.task for job in jobs]) if output else ""
     for text in filter(None, (left_out, once, others, placeless)):
@@ -144,7 +144,7 @@ def main(options: argparse.Namespace) -> int:
     finished = terminal.run_jobs(waiting, chosen, context, on_event=_print_event, on_finished=on_finished)
     _print_tables([*earlier, *finished], jobs, baseline)
     _print_files(output, finished, context)
-    statuses = {one.outcome.status for one in finished}
+    statuses = {result.outcome.status for result in finished}
     if "cancelled" in statuses:
         return _CANCELLED
     # cells of a matrix that cannot be here are no failure beside others
@@ -170,11 +170,11 @@ def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec
     lacking = {name for task in tasks for name in needs(task)}
     if lacking:
         lacking -= interpreters.environment_of("cpu", python).packages.keys()
-    found = [task for task in tasks if not needs(task) & lacking]
-    if not found or not lacking:
+    able = [task for task in tasks if not needs(task) & lacking]
+    if not able or not lacking:
         return tasks, ""
     names = ", ".join(sorted(lacking))
-    return found, f"{len(tasks) - len(found)} of {len(tasks)} cells need {names}, which the interpreter lacks"
+    return able, f"{len(tasks) - len(able)} of {len(tasks)} cells need {names}, which the interpreter lacks"
 
 
 def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
@@ -211,18 +211,18 @@ def _new_options(
 ) -> compilations.InductorOptions:
     """Return the options of --new-opt, checked; the interpreter is asked for one that is not listed. Raise
     BadRequest, also for a task that takes none."""
-    found = compilations.parsed_inductor_options(settings)
-    if found.keys() - compilations.INDUCTOR_OPTIONS.keys():
+    options = compilations.parsed_inductor_options(settings)
+    if options.keys() - compilations.INDUCTOR_OPTIONS.keys():
         try:
             facts = interpreters.torch_facts("cpu", python)
         except RuntimeError as error:
             raise BadRequest(f"--new-opt: {error}") from error
-        found = compilations.checked_inductor_options(found, facts["inductor_options"])
+        options = compilations.checked_inductor_options(options, facts["inductor_options"])
     for task in tasks:
-        if found and not suite_of(task.suite).takes_inductor_options(task):
+        if options and not suite_of(task.suite).takes_inductor_options(task):
             name = f"{task.suite}/{task.case} ({task.backend})"
             raise BadRequest(f"--new-opt: {name} takes no options of inductor")
-    return found
+    return options
 
 
 def _output(options: argparse.Namespace, base: str) -> Output | None:
@@ -293,7 +293,7 @@ def _pinned(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
     """
     compiled = [record for record in read_records(path, "--pinned") if compilations.COMPILED in _info(record)]
     compiled.sort(key=lambda record: _info(record).get(compilations.COMPILATION) or 0)
-    found = {}
+    by_task = {}
     for task in tasks:
         suite = suite_of(task.suite)
         expected = suite.expected_in_full(task, os.environ)
@@ -301,8 +301,8 @@ def _pinned(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
         choices = compilations.choices_of(own)
         if not choices:
             raise BadRequest(f"--pinned {path} has no choices of {task.suite}/{task.case} ({task.backend})")
-        found[task.fingerprint()] = choices
-    return found
+        by_task[task.fingerprint()] = choices
+    return by_task
 
 
 def _pinned_digest(choices: Mapping[str, Mapping[str, str]], task: TaskSpec) -> str:
@@ -343,8 +343,8 @@ def _print_tables(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline:
 
 def _print_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:
     """Print where artifacts are, and what is not in the file."""
-    kept = [f"{context.folder}/*/artifacts"] if any(one.artifacts() for one in finished) else []
-    for folder in sorted(map(str, output.artifacts)) if output else kept:
+    folders = [f"{context.folder}/*/artifacts"] if any(result.artifacts() for result in finished) else []
+    for folder in sorted(map(str, output.artifacts)) if output else folders:
         print(f"artifacts: {folder}")
     left_out = output.left_out() if output else ""
     if left_out:

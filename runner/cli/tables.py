@@ -122,7 +122,7 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
     end = _end(outcome.status, outcome.code)
     if len(rows) == 1:
         ends[next(iter(rows))].append(end)
-    elif end[0] > max((one[0] for many in ends.values() for one in many), default=0):
+    elif end[0] > max((other[0] for many in ends.values() for other in many), default=0):
         rows[""] = same
         ends[""] = [end]
     return [{**row, "status": max(ends[case], key=lambda end: end[:2])[2]} for case, row in rows.items()]
@@ -152,9 +152,9 @@ def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     passed: Counter[tuple[str, ...]] = Counter()
     undecided: Counter[tuple[str, ...]] = Counter()
     values: defaultdict[tuple[tuple[str, ...], str], list[float]] = defaultdict(list)
-    for one in finished:
-        if one.outcome.status in SUCCESS:
-            group, numbers = _group(one.task), list(_numbers([one]))
+    for result in finished:
+        if result.outcome.status in SUCCESS:
+            group, numbers = _group(result.task), list(_numbers([result]))
             passed[group] += 1
             undecided[group] += any(number.quality for number in numbers if number.metric in MAIN)
             for number in numbers:
@@ -212,8 +212,8 @@ def _medians(numbers: Iterable[_Number]) -> dict[_Key, float]:
 def without_pinned(finished: Sequence[TaskResult]) -> list[TaskResult]:
     """Return the tasks without the records of pinned processes, which `draws` compares."""
     return [
-        replace(one, records=[record for record in one.records if _number(record).place.draw is None])
-        for one in finished
+        replace(result, records=[record for record in result.records if _number(record).place.draw is None])
+        for result in finished
     ]
 
 
@@ -236,9 +236,9 @@ def pairs(finished: Sequence[TaskResult]) -> str:
     ]
     if not rows:
         return ""
-    heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
+    heads = ["case", "metric", "baseline", "candidate", "change", "95 % interval", "p", "pairs", "result"]
     return (
-        grid(heads, rows) + f"\nBase, new and change are geometric means over the pairs. A change counts from"
+        grid(heads, rows) + "\nAll three are geometric means over the pairs. A change counts from"
         f" {statistics.PAIR_FLOOR:.0%} on; {statistics.LEAST_PAIRS} pairs are the least."
     )
 
@@ -269,7 +269,7 @@ def draws(finished: Sequence[TaskResult]) -> str:
     obstacles = {case: draw_obstacle(*free[case], device) for case, device in devices.items()}
     for row in rows:
         row[-1] = shown_word(row[-1], obstacles[row[0]])
-    heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
+    heads = ["case", "metric", "baseline", "candidate", "change", "95 % interval", "p", "draws", "result"]
     lines = [
         grid(heads, rows),
         "Both sides had the same choices of the autotuner, those that each side drew.",
@@ -280,12 +280,12 @@ def draws(finished: Sequence[TaskResult]) -> str:
     return "\n".join(lines)
 
 
-def _code_change(at_draws: Sequence[Draw], found: CodeChange) -> list[str]:
+def _code_change(at_draws: Sequence[Draw], code: CodeChange) -> list[str]:
     middles = statistics.pair_middles([(draw.base, draw.head) for draw in at_draws]) if at_draws else ()
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
-    change = "" if found.ratio is None else _percent(math.log(found.ratio))
-    low, high = (None if bound is None else math.log(bound) for bound in (found.low, found.high))
-    return [*texts, change, *_precision(low, high, found.p), "{} + {}".format(*found.draws), found.word]
+    change = "" if code.ratio is None else _percent(math.log(code.ratio))
+    low, high = (None if bound is None else math.log(bound) for bound in (code.low, code.high))
+    return [*texts, change, *_precision(low, high, code.p), "{} + {}".format(*code.draws), code.word]
 
 
 def _precision(low: float | None, high: float | None, p: float | None) -> list[str]:
@@ -305,9 +305,9 @@ def _compared(
     else:
         alone = ([sides[name] for sides in numbers.values() if name in sides] for name in (0, 1))
         texts = [f"{statistics.median(values):.4g}" if values else "" for values in alone]
-    found = statistics.paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
-    change = "" if found.change is None else f"{found.change:+.1%}"
-    return [*texts, change, *_precision(found.low, found.high, found.p), f"{len(complete)}", found.word]
+    paired = statistics.paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
+    change = "" if paired.change is None else f"{paired.change:+.1%}"
+    return [*texts, change, *_precision(paired.low, paired.high, paired.p), f"{len(complete)}", paired.word]
 
 
 def _percent(log_ratio: float) -> str:

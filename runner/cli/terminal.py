@@ -108,7 +108,7 @@ def _run_job(request: LaunchRequest, context: RunContext) -> TaskResult:
         timed = {**record, "timestamp": context.started}
         return with_runner_fact(timed, "process", process) if process else timed
 
-    records, unexpected = (list(map(of_command, found)) for found in (outcome.records, outcome.unexpected))
+    records, unexpected = (list(map(of_command, group)) for group in (outcome.records, outcome.unexpected))
     result = TaskResult(job.task, outcome, folder, records, job.key, unexpected)
     if outcome.status == "ok":
         keep = result.artifacts() and (context.keeps_artifacts or job.task.asks_for_artifacts())

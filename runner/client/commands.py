@@ -1,4 +1,4 @@
-"""The commands that ask a HUD: `gate`, `query` and `mcp`."""
+"""The commands that ask a HUD: `gate`, `report`, `query` and `mcp`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 
 from .answers import Answer, Questions
 from .connection import HudError, Refused, WrongUsage
-from .gate import FILTERS, STATUS, gate_refs
-from .hud import Hud
+from .gate import FILTERS, STATUS, gate_refs, side_of
+from .hud import Hud, with_query
+from .report import report
 
 _USAGE = 2
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -24,18 +25,17 @@ _CANCELLED = 130  # as a shell says it for Ctrl-C
 def add_commands(commands: Any) -> None:
     """Add the commands to a parser's subparsers."""
     gating = _command(commands, "gate", _gate, "is the candidate slower? exit 0 no, 1 yes, 3 cannot tell")
-    for side in ("base", "head"):
-        gating.add_argument(
-            f"--{side}",
-            required=True,
-            metavar="REF",
-            help="a commit, branch, run:ID, night:DAY or environment:NAME",
-        )
     gating.add_argument("--budget", type=float, default=0.0, metavar="MIN", help="minutes for pairs")
     gating.add_argument("--case", action="append", default=[], help="with environments: of the suite")
     gating.add_argument("--format", choices=("md", "json"), default="md")
-    for name in FILTERS:
-        gating.add_argument(f"--{name}", default="", help="only these results")
+    reporting = _command(commands, "report", _report, "write a report on two sides over whole suites")
+    reporting.add_argument("--format", choices=("html", "md"), default="html")
+    for parser in (gating, reporting):
+        for side in ("base", "head"):
+            about = "a commit, branch, run:ID or night:DAY; of `gate` also environment:NAME"
+            parser.add_argument(f"--{side}", required=True, metavar="REF", help=about)
+        for name in FILTERS:
+            parser.add_argument(f"--{name}", default="", help="only these results")
     asking = commands.add_parser("query", help="ask a hud, as agents do by its MCP server")
     questions = asking.add_subparsers(required=True, metavar="QUESTION")
     for question in Questions.all:
@@ -77,12 +77,25 @@ def _run(run: Callable[[Hud, argparse.Namespace], int], options: argparse.Namesp
 
 def _gate(hud: Hud, options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI ends a job so; its runs are cancelled
-    filters = {name: value for name in FILTERS if (value := getattr(options, name))}
+    filters = _filters(options)
     verdict = gate_refs(
         hud, options.base, options.head, budget_min=options.budget, cases=options.case, **filters
     )
     print(json.dumps(verdict.to_json()) if options.format == "json" else verdict.markdown())
     return verdict.status
+
+
+def _filters(options: argparse.Namespace) -> dict[str, str]:
+    return {name: value for name in FILTERS if (value := getattr(options, name))}
+
+
+def _report(hud: Hud, options: argparse.Namespace) -> int:
+    sides = {"base": side_of(options.base), "head": side_of(options.head), **_filters(options)}
+    if options.format == "html":
+        print(report(hud, **sides))
+    else:
+        print(hud.send("GET", with_query("/api/v1/compare", {**sides, "format": "md"})).decode())
+    return 0
 
 
 def _query(question: Callable[..., Answer], hud: Hud, options: argparse.Namespace) -> int:

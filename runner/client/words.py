@@ -19,7 +19,10 @@ def number(value: Any, unit: str = "") -> str:
 
 def percent(ratio: float | None) -> str:
     """Return a relative change as ``+3.1 %``, '' for none."""
-    return "" if ratio is None else f"{100 * ratio:+.1f} %".replace("-", "−")
+    if ratio is None:
+        return ""
+    text = f"{100 * ratio:+.1f} %".replace("-", "−")
+    return "0.0 %" if text[1:] == "0.0 %" else text
 
 
 def safe(text: object) -> str:

@@ -140,7 +140,7 @@
       if (key) link.dataset.key = key;
       ways.append(link);
     }
-    const end = make("button", "✕", { type: "button", className: "quiet close", onclick: close });
+    const end = make("button", "×", { type: "button", className: "quiet close", onclick: close });
     end.setAttribute("aria-label", "Close");
     card.append(end, head, table, changed, ways);
     const where = place();

@@ -17,8 +17,8 @@
     const font = { color: colour("--dim"), family: getComputedStyle(box).fontFamily, size: 12 };
     const { layout } = figure;
     for (const name of axes) Object.assign(layout[name], quiet, { fixedrange: true });
-    Object.assign(layout.xaxis, quiet, { showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: colour("--axis"), anchor: `y${axes.length > 1 ? axes.length : ""}` });
-    Object.assign(layout.legend, isNarrow() ? { orientation: "h", y: -0.2, maxheight: 120 } : { orientation: "v" });
+    Object.assign(layout.xaxis, quiet, { automargin: true, showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: colour("--axis"), anchor: `y${axes.length > 1 ? axes.length : ""}` });
+    Object.assign(layout.legend, isNarrow() ? { orientation: "h", yref: "container", yanchor: "bottom", y: 0, maxheight: 120 } : { orientation: "v" });
     Object.assign(layout, {
       font,
       height: (isNarrow() ? 460 : 520) + 200 * (axes.length - 1),

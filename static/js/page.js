@@ -1,4 +1,4 @@
-// On every page: times in the reader's zone with UTC on hover, boxes that scroll and can be reached by key, `?`
+// On every page: times in the reader's zone with UTC on hover, titles on focus, boxes that scroll and can be reached by key, `?`
 // for the keys of the page, and buttons that copy a text.
 "use strict";
 (() => {
@@ -29,6 +29,23 @@
   };
   reach();
   addEventListener("resize", reach);
+
+  // a title is shown on hover by the browser, and on focus here
+  const tip = document.createElement("div");
+  tip.id = "tip";
+  tip.hidden = true;
+  tip.setAttribute("aria-hidden", "true"); // readers have the title
+  document.body.append(tip);
+  document.addEventListener("focusout", () => (tip.hidden = true));
+  document.addEventListener("focusin", (event) => {
+    const titled = event.target.matches(":focus-visible") && event.target.closest("[title]");
+    if (!titled) return;
+    tip.textContent = titled.title;
+    tip.hidden = false;
+    const box = titled.getBoundingClientRect();
+    tip.style.left = `${Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${box.bottom + tip.offsetHeight + 12 < innerHeight ? box.bottom + 6 : box.top - tip.offsetHeight - 6}px`;
+  });
 
   const keysOfPage = () => {
     const keys = [];

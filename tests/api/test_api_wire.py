@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from waitress.adjustments import Adjustments
 
 from hud.accounts.keys import create_key
-from hud.server.gunicorn_worker import MAX_HEAD_BYTES
+from hud.server.gunicorn_worker import MAX_HEAD_BYTES, Request
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud
 
@@ -28,6 +29,7 @@ def test_the_wire(hud_process: Hud) -> None:
     slow_senders_hold_up_nobody_and_are_told(hud_process)
     what_the_server_itself_refuses_is_a_problem_too(hud_process)
     bodies_nobody_waits_for(hud_process, HEAD + b"Authorization: Bearer " + key + b"\r\n")
+    bodies_in_chunks(hud_process, HEAD + b"Authorization: Bearer " + key + b"\r\n")
     one_connection_many_requests(hud_process, HEAD + b"Authorization: Bearer " + key + b"\r\n")
 
 
@@ -94,7 +96,6 @@ def what_the_server_itself_refuses_is_a_problem_too(hud: Hud) -> None:
 
 
 def bodies_nobody_waits_for(hud: Hud, head: bytes) -> None:
-    assert said(hud, head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n")[0] == 411
     for version in (b"HTTP/1.0", b"HTTP/1.1"):  # `said` sees that nothing but the first request is answered
         both = head.replace(b"HTTP/1.1", version) + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"
         assert said(hud, both + b"Connection: keep-alive\r\n\r\n0\r\n\r\n" + GET)[0] in {400, 411}
@@ -102,6 +103,40 @@ def bodies_nobody_waits_for(hud: Hud, head: bytes) -> None:
         assert said(hud, head + b"Content-Length: " + length + b"\r\n\r\nabcde" + GET)[0] == 400
     assert said(hud, head + b"Content-Length: 999999999\r\n\r\n[")[0] == 413
     assert said(hud, head + b"Expect: 100-continue\r\nContent-Length: 999999999\r\n\r\n")[0] == 413
+
+
+def in_chunks(body: bytes, size: int) -> bytes:
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
+
+
+def bodies_in_chunks(hud: Hud, head: bytes) -> None:
+    """A body in chunks is received whole, whatever their size, and only from a key that may send it."""
+    coding = b"Transfer-Encoding: chunked\r\n"
+    records = [v3_record(case=f"chunk_{number}") for number in range(1000)]
+    with socket.create_connection(("127.0.0.1", hud.port), timeout=60) as client:
+        for count, size in ((1, 7), (1000, 1000), (1000, 300_000)):
+            large = in_chunks(as_list(*records[:count]), size)
+            client.sendall(head + coding + b"\r\n" + large + GET)
+            status, _, body = answer_of(client)
+            receipt = json.loads(body)
+            assert (status in {200, 201}, receipt["stored"] + receipt["duplicates"]) == (True, count)
+            assert answer_of(client)[0] == 200  # what stands behind is the next request
+    assert said(hud, HEAD + coding + b"\r\n" + in_chunks(b"[" * 200_000, 1000))[0] == 401
+    wrong = HEAD + b"Authorization: Bearer wrong\r\n" + coding + b"\r\n"
+    assert said(hud, wrong + in_chunks(b"[" * 200_000, 1000))[0] == 401
+    assert said(hud, head + coding + b"\r\nxyz\r\n[]\r\n")[0] == 400
+    assert said(hud, head + coding + b"\r\n2\r\n[]\r\n")[0] == 408  # its end does not come
+
+
+def test_a_body_in_chunks_ends_at_the_limit(settings: Any) -> None:
+    settings.HUD_MAX_BODY_BYTES = settings.HUD_MAX_ARTIFACT_BYTES = 1000
+    request = Request(Adjustments())
+    request.received(HEAD + b"Authorization: Bearer k\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert request.received(in_chunks(b"x" * 900, 100)[:-5])
+    assert not request.completed
+    assert request.received(b"64\r\n" + b"x" * 100 + b"\r\n")
+    assert (request.completed, request.error) == (True, 413)
 
 
 def one_connection_many_requests(hud: Hud, head: bytes) -> None:

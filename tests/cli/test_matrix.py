@@ -309,7 +309,7 @@ def test_pairs_end_in_a_comparison() -> None:
     done = [sided(noise[number], "base", number) for number in range(5)]
     done += [sided(1.1 * noise[-number], "new", number) for number in range(5)]
     heads, line, note = tables.pairs(done).splitlines()
-    assert heads.split()[-3:] == ["p", "pairs", "so"]
+    assert heads.split()[-3:] == ["p", "pairs", "result"]
     assert line.split()[-1] == "confirmed"
     assert "+10.0%" in line
     assert "2%" in note

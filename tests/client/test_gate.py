@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -172,6 +173,23 @@ def test_pairs_decide_where_a_host_has_both_builds(
     assert all(verdict in case["why"] for case in measured.values())
     asked = Run.objects.get(pk=measured["T5Small"]["run"])
     assert (asked.interpreter, asked.base_interpreter, asked.request.run_class) == ("new", "old", "ci")
+
+
+def test_a_report_is_one_file_and_has_every_experiment(
+    runs: list[Run], command: list[str], capsys: pytest.CaptureFixture[str], live_hud: servers.Hud
+) -> None:
+    words = ["report", *command[1:], *refs(runs[-4], runs[-1])]
+    assert main(words) == 0
+    page = capsys.readouterr().out
+    assert not re.findall(r"<(?:script|link|img)|url\(|@import", page)  # it opens offline
+    assert not re.findall(r"<(?:script|link|img)|url\(|@import", page)  # it opens offline
+    links = re.findall(r"href='([^']*)'", page)
+    assert links == [f"{live_hud.url}/compare/?base=commit%3A{runs[-4].commit}&amp;head=run%3A{runs[-1].pk}"]
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings == ["Means", "Regressed: 2", "Unchanged: 13", "Environment"]
+    assert all(f"huggingface {name} " in page for name in SLOWER.values())
+    assert main([*words, "--format", "md", "--suite", "huggingface"]) == 0
+    assert capsys.readouterr().out.count("regressed") == 3  # in the sentence, and of two models
 
 
 @pytest.mark.parametrize(("worker", "status"), [(1.0, 0), (1.1, 1)], indirect=["worker"])

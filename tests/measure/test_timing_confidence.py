@@ -43,7 +43,7 @@ def test_a_precise_speedup_has_no_warning() -> None:
 def test_an_imprecise_speedup_has_a_warning() -> None:
     noisy = [5.0] * 10 + [5.5] * 10 + [4.6] * 10 + [5.2] * 10
     error = standard_error(pairs(noisy).log_ratios)
-    words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
+    words = f"uncertain by ±{error:.1%} (one standard error, 40 pairs); the aim is ±0.5%"
     assert facts(pairs(noisy))["warning"] == words
     assert timing_warning(pairs([5.0] * 9)).text == "only 9 pairs: too few to estimate the precision"
     assert timing_warning(pairs([5.0])).text.startswith("only 1 pair")

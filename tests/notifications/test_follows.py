@@ -63,7 +63,7 @@ def test_what_meets_all_conditions_is_sent_and_nothing_else(wanted: dict[str, st
     assert deliver() == int(hears)
     assert len(mail.outbox) == int(hears)
     now = matched(made)
-    assert (now.series, now.open, now.changes) == ((1, 1, 1) if hears else (0, 0, 0))
+    assert set(now.values()) == {int(hears)}
 
 
 def test_an_owner_and_one_regression_with_its_cause_are_followed() -> None:
@@ -169,8 +169,8 @@ def test_a_feed_is_read_with_its_token_alone(client: Client, settings: Any) -> N
     settings.HUD_PUBLIC_READ = False
     vera = person()
     client.force_login(vera)
-    client.post("/follow/create", {"channel": "rss", "events": ["open"], "suite": "micro"})
-    made = Follow.objects.get()
+    client.post("/follow/create?suite=micro", {"channel": "rss", "events": ["open"]})
+    made = Follow.objects.get(suite="micro")
     regress('a\x01<b> "c"')
     deliver()
     shown = client.get("/follow/").content.decode()
@@ -245,5 +245,5 @@ def test_a_follow_keeps_up_with_new_names() -> None:
     rename(kind="case", old="layer_norm", new="norm", who="olga")
     made.refresh_from_db()
     assert made.case == "norm"
-    assert matched(made).open == 1
+    assert matched(made)["open"] == 1
     assert Regression.objects.get().since > timezone.now() - timedelta(days=1)

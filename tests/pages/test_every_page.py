@@ -42,8 +42,8 @@ _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
     .filter((one) => getComputedStyle(one).overflowX === "visible")
     .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
 
-# What a reader cannot see: text cut off without a title that has it whole, columns beyond a table's edge on a
-# wide screen, broken numbers, labels of a chart that lie on each other, characters that no font has.
+# What a reader cannot see: text cut off without a title that has it whole, columns beyond the edge on wide
+# screens and phones, broken numbers, labels of a chart that lie on each other, characters that no font has.
 _HIDDEN = r"""() => {
     const faults = [];
     const shown = (element) => element.checkVisibility() && element.getBoundingClientRect().width;
@@ -55,7 +55,8 @@ _HIDDEN = r"""() => {
         if (clips && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 1
                 && !element.closest("[title]") && !element.closest("svg"))
             faults.push(`cut: ${element.tagName} ${element.className} ${words(element)}`);
-        if (element.matches(".scroll") && innerWidth >= 1280 && element.scrollWidth > element.clientWidth + 1)
+        const isWhole = innerWidth >= 1280 || innerWidth <= 600;
+        if (element.matches(".scroll") && isWhole && element.scrollWidth > element.clientWidth + 1)
             faults.push(`cut columns: ${element.scrollWidth - element.clientWidth} px of ${words(element)}`);
         if (element.matches("td.num, span.num") && !element.children.length && element.textContent.trim()) {
             const range = document.createRange();

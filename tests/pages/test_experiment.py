@@ -126,9 +126,9 @@ def test_the_verdict_is_said_by_word_and_icon(client: Client) -> None:
     create_verdict(middle, "regressed", change=-0.083, noise=0.004, factor=20.8)
     create_measurement(experiment, value=2210, at=now)
     text = text_of(client, experiment)
-    assert '<span class="icon" aria-hidden="true">▼</span> regressed −8.3 %' in text
-    assert '<span class="icon" aria-hidden="true">=</span> unchanged' in text
-    assert '<span class="icon" aria-hidden="true">+</span> new' in text
+    assert '#i-worse"/></svg> regressed −8.3 %' in text
+    assert '#i-same"/></svg> unchanged' in text
+    assert '#i-plus"/></svg> new' in text
     assert "noise 0.40 %, change 20.8 × noise" in text
 
 
@@ -146,7 +146,7 @@ def test_a_point_without_a_number_is_shown_as_what_it_is(client: Client) -> None
     create_verdict(missing, "failed")
     text = text_of(client, experiment)
     assert "<code>eager_1st_run_OOM</code>" in text
-    assert "</span> failed" in text
+    assert "</svg> failed" in text
 
 
 def test_the_chosen_metric_stands_in_the_url(client: Client) -> None:
@@ -202,7 +202,7 @@ def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
         create_measurement(one)
     page = read_page(experiment.pk)
     found = {
-        picker.name: [(one.text, one.experiment, one.exact) for one in picker.options]
+        picker.name: [(one.text, one.experiment, not one.also) for one in picker.options]
         for picker in page.pickers
     }
     assert found["arch"] == [("cpu-x86_64", sibling.pk, True)]

@@ -60,7 +60,7 @@ def test_a_value_of_noisy_samples_is_marked(client: Client, high: float, noisy: 
     experiment = create_experiment()
     create_measurement(experiment, samples=[100.0, high, 200 - high])
     for text in (text_of(client, experiment), client.get("/suites/micro/").content.decode()):
-        assert ("</span> noisy" in text) is noisy
+        assert ("</svg> noisy" in text) is noisy
 
 
 @pytest.mark.parametrize("points", [2, 5])

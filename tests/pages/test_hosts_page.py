@@ -62,7 +62,7 @@ def test_each_state_is_said(client: Client) -> None:
         "abcdef", ("online", "late", "lost", "paused", "drained", "detached"), strict=True
     ):
         head = text[text.index(f">{name}</a> <span") :][:200]
-        assert f"</span> {state}</span>" in head
+        assert f"</svg> {state}</span>" in head
     assert "new driver" in text
     assert text.count("to attach it again") == 1
     assert "2 hosts idle, 1 host paused, 1 host drained, 1 host offline" in text
@@ -80,7 +80,7 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
     text = page_of(client, "/hosts/")
     assert f'<a href="/runs/{run.pk}/">run {run.pk}</a> layer_norm' in text
     for state in ("busy", "unavailable", "gone"):
-        assert f"</span> {state}</span>" in text
+        assert f"</svg> {state}</span>" in text
     assert "another process holds 3.2 GB" in text
     rows = {row["accelerator"]: row for row in client.get("/hosts.json").json()["items"]}
     assert (rows["cuda:0"]["waiting"], rows["cuda:0"]["running"]) == (1, run.pk)

@@ -105,7 +105,7 @@ def test_the_hosts_stand_in_one_line(client: Client) -> None:
     create_host(age_s=4000)
     text = page_of(client, "/")
     for state in ("online", "late", "lost"):
-        assert f"</span> {state}</span>" in text
+        assert f"</svg> {state}</span>" in text
 
 
 def test_the_last_runs_stand_there(client: Client) -> None:

@@ -111,7 +111,7 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(client: Client) 
     text = page_of(client, f"/runs/{waiting.pk}/live")
     assert "No matching accelerator is available." in text
     assert "queue position 1<" in text
-    assert re.search(r"silent <span[^>]*><span[^>]*>✗</span> lost</span> last heard <time", text)
+    assert re.search(r"silent <span[^>]*><svg.*?</svg> lost</span> last heard <time", text)
     assert 'drained</span> <span class="reason">new rack</span>' in text
     assert text.count("<li>resting") == 1
     assert "paused</span> until <time" in text

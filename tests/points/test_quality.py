@@ -157,7 +157,7 @@ def test_no_mean_has_it_and_pass_rates_count_it_beside(client: Client, two_night
     assert (shown["noisy"]["head_value"], shown["noisy"]["verdict"]) == (9.0, "inconclusive")
     assert shown["noisy"]["change"] is None
     suite = page_of(client, "/suites/huggingface/")
-    assert "1 undecided" in suite
+    assert "1 not decided yet" in suite
     assert 'class="value pale"' in suite
     assert "5 of 5" in " ".join(suite.split())
     mean = client.get("/suites/huggingface/").context["page"].totals.means["speedup"]

@@ -60,6 +60,7 @@ STATUSES = {
     "/login/": {302},
     "/login/sso/": {404},
     "/follow/feed/x.xml": {404},
+    "/runner/none.whl": {404},
     "/login/sso/callback/": {404},
 }
 

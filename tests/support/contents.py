@@ -71,6 +71,7 @@ def fill() -> Contents:
         "regressions": regression.pk,
         "hosts": host.pk,
         "follow": "token",
+        "runner": "none.whl",
     }
     more = [f"/runs/{active.pk}/", f"/runs/{run.pk}/?q=nothing", f"/regressions/?id={regression.pk}"]
     more += [reverse("model", args=["micro", case]) for case in (ATTACK, REVERSED, LONG)]

@@ -53,9 +53,9 @@ def test_data_have_the_named_columns_in_their_order() -> None:
 def test_a_cell_shows_its_value_escaped_and_keeps_html() -> None:
     body = LINES.body([Line("<a>", 1.25, Owner("e&a")), Line("b")], Shown())
     assert body == (
-        '<tr><th scope="row">&lt;a&gt;</th><td class="num">1.2</td><td data-label="owner">e&amp;a</td>'
-        '<td><a href="?open=&lt;a&gt;">Open</a></td></tr>'
-        '<tr><th scope="row">b</th><td class="num"></td><td data-label="owner"></td>'
+        '<tr><th scope="row">&lt;a&gt;</th><td class="num" data-label="Time">1.2</td>'
+        '<td data-label="owner">e&amp;a</td><td><a href="?open=&lt;a&gt;">Open</a></td></tr>'
+        '<tr><th scope="row">b</th><td class="num" data-label="Time"></td><td data-label="owner"></td>'
         '<td><a href="?open=b">Open</a></td></tr>'
     )
 
@@ -66,20 +66,20 @@ def test_the_head_has_what_the_page_shows() -> None:
         '<th scope="col">Name</th><th scope="col" class="num">Time</th>'
         '<th scope="col"><span class="visually-hidden">Actions</span></th>'
     )
-    assert "data-label" not in LINES.body([Line("a")], Shown(with_owner=False))
+    assert LINES.body([Line("a")], Shown(with_owner=False)).count("data-label") == 1, "the time's"
 
 
 def test_a_table_without_rows_says_so() -> None:
     assert LINES.html([], Shown(), empty="None <yet>.") == '<p class="empty">None &lt;yet&gt;.</p>'
-    table = LINES.html([Line("a")], Shown(), caption="Lines", empty="None yet.", css="readings")
-    assert table.startswith('<div class="scroll"><table class="readings"><caption>Lines</caption><thead>')
+    table = LINES.html([Line("a")], Shown(), caption="Lines", empty="None yet.")
+    assert table.startswith('<div class="scroll"><table class="blocks"><caption>Lines</caption><thead>')
 
 
 def test_a_head_sorts_upwards_then_downwards_then_not() -> None:
     for current, expected in (
         ("", '<th scope="col"><a href="?sort=name&amp;q=x#t">Name</a></th>'),
-        ("name", '<th scope="col" aria-sort="ascending"><a href="?sort=-name&amp;q=x#t">Name ↑</a></th>'),
-        ("-name", '<th scope="col" aria-sort="descending"><a href="?q=x#t">Name ↓</a></th>'),
+        ("name", '<th scope="col" aria-sort="ascending"><a href="?sort=-name&amp;q=x#t">Name '),
+        ("-name", '<th scope="col" aria-sort="descending"><a href="?q=x#t">Name '),
     ):
         assert LINES.head(Shown(), Order(current, "&q=x", "#t")).startswith(expected)
 

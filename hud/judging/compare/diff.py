@@ -13,7 +13,7 @@ Span = tuple[str, bool]  # text, whether it differs
 
 
 @dataclass(frozen=True)
-class Line:
+class CodeLine:
     """A line of one side; `number` is None where the other side has more lines."""
 
     number: int | None
@@ -25,8 +25,8 @@ class Line:
 class Pair:
     """Two lines side by side, or with `skipped` so many equal lines that are left out."""
 
-    left: Line
-    right: Line
+    left: CodeLine
+    right: CodeLine
     skipped: int = 0
 
 
@@ -58,21 +58,21 @@ def compare(left: str, right: str) -> Diff:
 
 
 def _skipped(lines: int) -> list[Pair]:
-    return [Pair(Line(None), Line(None), lines)] if lines else []
+    return [Pair(CodeLine(None), CodeLine(None), lines)] if lines else []
 
 
-def whole(text: str) -> list[Line]:
+def whole(text: str) -> list[CodeLine]:
     """Return the lines of a text that has no other side."""
     lines = enumerate(text.splitlines()[:_MOST_LINES], start=1)
-    return [Line(number, ((line, False),)) for number, line in lines]
+    return [CodeLine(number, ((line, False),)) for number, line in lines]
 
 
-def _marked(left: str | None, right: str | None, i: int, j: int) -> tuple[Line, Line]:
+def _marked(left: str | None, right: str | None, i: int, j: int) -> tuple[CodeLine, CodeLine]:
     if left is not None and left == right:
-        return Line(i, ((left, False),)), Line(j, ((left, False),))
+        return CodeLine(i, ((left, False),)), CodeLine(j, ((left, False),))
     if left is None or right is None:
         return tuple(  # type: ignore[return-value]  # two
-            Line(None) if text is None else Line(number, ((text, True),), changed=True)
+            CodeLine(None) if text is None else CodeLine(number, ((text, True),), changed=True)
             for text, number in ((left, i), (right, j))
         )
     tokens = _TOKENS.findall(left), _TOKENS.findall(right)
@@ -81,4 +81,4 @@ def _marked(left: str | None, right: str | None, i: int, j: int) -> tuple[Line, 
         for side, (start, end) in enumerate((bounds[:2], bounds[2:])):
             if end > start:
                 spans[side].append(("".join(tokens[side][start:end]), kind != "equal"))
-    return Line(i, tuple(spans[0]), changed=True), Line(j, tuple(spans[1]), changed=True)
+    return CodeLine(i, tuple(spans[0]), changed=True), CodeLine(j, tuple(spans[1]), changed=True)

@@ -176,7 +176,7 @@ class KernelTable:
             tone = "quiet"
             if abs(change_us) >= _WORTH_SAYING * (whole.base.busy_us or 0.0) and self.timed and changes:
                 tone = "active" if "choice" in causes else "worse" if change_us > 0 else "better"
-            shown = "▲" if (icon, tone) == ("▼", "better") else icon
+            shown = "better" if (icon, tone) == ("worse", "better") else icon
             quiet = whole.share(sum(row.change_us for row in changes if row.cause == "unchanged")) or 0.0
             kernels = len({change.slot for change in changes})
             much = quiet if abs(quiet) > _MUCH else None

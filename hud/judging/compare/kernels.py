@@ -17,7 +17,7 @@ from hud.judging.attribution import (
     notes_of,
     phase_changes,
 )
-from hud.judging.compare.diff import Diff, Line, compare, whole
+from hud.judging.compare.diff import CodeLine, Diff, compare, whole
 from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
@@ -130,7 +130,7 @@ class Code:
         return compare(self.base, self.head) if self.base and self.head else None
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[CodeLine]:
         """Return the lines of the only side that is stored."""
         return whole(self.base or self.head)
 

@@ -123,8 +123,8 @@ class ComparePage:
             {"ids": int_array(row.pk for row in rows)},
         )
         about = {pk: dict(zip(IDENTITY.names, (pk, *parts), strict=True)) for pk, *parts in identities}
-        for one in about.values():
-            one["knobs"] = orjson.loads(one["knobs"])
+        for row in about.values():
+            row["knobs"] = orjson.loads(row["knobs"])
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     if len(heads) >= MOST_SIDES:
         raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
     sides = [
-        resolve(text, stream, filters.subject, is_base=place == 0)
-        for place, text in enumerate([base, *heads])
+        resolve(text, stream, filters.subject, is_base=index == 0)
+        for index, text in enumerate([base, *heads])
     ]
     times = [side.newest.order_time for side in sides[:2]]
     names = [*COMPARED, COMPRESSION, filters.metric]
@@ -165,8 +165,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     }
     cohort = Cohort.read(points, metrics, {**subject, "suite": filters.suite})
     places = Places.read(points)
-    known = [judged.known_failures(cohort, place, places) for place in range(1, len(sides))]
-    pairs = [judged.screen(cohort, place, filters.metric) for place in range(1, len(sides))]
+    known = [judged.known_failures(cohort, index, places) for index in range(1, len(sides))]
+    pairs = [judged.screen(cohort, index, filters.metric) for index in range(1, len(sides))]
     rows = _rows(cohort, places, filters.metric, known, pairs)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
@@ -177,13 +177,13 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     movers, undecided, quiet = (sorted(section, key=lambda row: -row.score) for section in sections[:3])
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
     candidates = []
-    for place, side in enumerate(sides[1:], start=1):
-        groups = groups_of.read(cohort, place, places, known[place - 1])
-        cells = [cell for row in rows if (cell := row.cells[place - 1])]
+    for index, side in enumerate(sides[1:], start=1):
+        groups = groups_of.read(cohort, index, places, known[index - 1])
+        cells = [cell for row in rows if (cell := row.cells[index - 1])]
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
-        totals = groups_of.totals(cohort, place, groups, known[place - 1])
-        axes = partial(groups_of.axes, cohort, place, totals, pairs[place - 1].noise)
+        totals = groups_of.totals(cohort, index, groups, known[index - 1])
+        axes = partial(groups_of.axes, cohort, index, totals, pairs[index - 1].noise)
         candidates.append(Candidate(side, verdicts, reasons, totals, groups, cohort.across, axes))
     return ComparePage(
         stream,
@@ -232,20 +232,20 @@ def _judge_moved(
 ) -> None:
     """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
     moved: dict[int, list[list[judged.JudgedCell]]] = {}
-    found = []
+    details = []
     for side, of_head in enumerate(pairs, start=1):
         at = np.nonzero(of_head.compared & ~of_head.quiet)
         order = np.lexsort((cohort.order[at], at[1] != of_head.shown[at[0]], at[0]))
         lines, columns = (axis[order] for axis in at)
         ends = (cohort.sides[end].points(lines, columns) for end in (0, side))
-        found += [(side, *one) for one in zip(lines.tolist(), columns.tolist(), *ends, strict=True)]
-    add_details(point for *_at, base, head in found for point in (base, head))
-    for side, line, column, base, head in found:
+        details += [(side, *row) for row in zip(lines.tolist(), columns.tolist(), *ends, strict=True)]
+    add_details(point for *_at, base, head in details for point in (base, head))
+    for side, line, column, base, head in details:
         of_head = pairs[side - 1]
         if line not in moved:
             moved[line] = [
-                [cell] if cell and one.quiet[line, one.shown[line]] else []
-                for one, cell in zip(pairs, rows[line].cells, strict=True)
+                [cell] if cell and pair.quiet[line, pair.shown[line]] else []
+                for pair, cell in zip(pairs, rows[line].cells, strict=True)
             ]
         noise = float(of_head.noise[line, column])
         points = int(cohort.sides[side].table.level_points[line, column])
@@ -264,14 +264,14 @@ def _judge_moved(
 def _add_alone(rows: Sequence[ComparedRow], cohort: Cohort, metric: str) -> None:
     """Add the main metric of what is not on both sides."""
     lines = np.array([line for line, row in enumerate(rows) if row.best is None], int)
-    chosen, none = [metric in ("", one.name) for one in cohort.metrics], len(cohort.metrics)
+    chosen, none = [metric in ("", known.name) for known in cohort.metrics], len(cohort.metrics)
     orders = [np.where(side.there[lines] & chosen, cohort.order[lines], none) for side in cohort.sides]
     first = np.hstack(orders).argmin(axis=1)
     for side, (points, order) in enumerate(zip(cohort.sides, orders, strict=True)):
         own = np.flatnonzero((first // none == side) & (order < none).any(axis=1))
         columns = first[own] % none
-        found = points.points(lines[own], columns)
-        for line, column, point in zip(lines[own].tolist(), columns.tolist(), found, strict=True):
+        points_there = points.points(lines[own], columns)
+        for line, column, point in zip(lines[own].tolist(), columns.tolist(), points_there, strict=True):
             rows[line].alone = side, cohort.metrics[column], point
 
 
@@ -280,8 +280,8 @@ def add_regressions(rows: Sequence[ComparedRow]) -> None:
     statements."""
     moved = {row.best.head.series_id: row for row in rows if row.best and row.best.changed}
     active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY id"
-    for one in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
-        moved[one.series_id].regression = one
+    for regression in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
+        moved[regression.series_id].regression = regression
     alone = [row.alone[2] for row in rows if row.alone]
     add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 

@@ -40,14 +40,14 @@ def check(canaries: Sequence[Canary]) -> tuple[Canaries, Canary | None]:
     """Return whether the host moved, and the canary that says so: a ceiling did, or most of the three models
     with the quietest eager time. Without a ceiling and three models nothing is known."""
     in_order = sorted(canaries, key=lambda canary: (canary.noise, canary.name))
-    models = [one for one in in_order if not one.is_ceiling][:_MODELS]
+    models = [canary for canary in in_order if not canary.is_ceiling][:_MODELS]
     if len(models) < _MODELS and not any(canary.is_ceiling for canary in canaries):
         return Canaries.UNKNOWN, None
     moved = [canary for canary in canaries if canary.is_ceiling and canary.moved]
     moved_models = [model for model in models if model.moved]
     if not moved and len(moved_models) < _MOST:
         return Canaries.QUIET, None
-    return Canaries.MOVED, max(moved or moved_models, key=lambda one: abs(one.change or 0.0))
+    return Canaries.MOVED, max(moved or moved_models, key=lambda canary: abs(canary.change or 0.0))
 
 
 def is_canary(series: Series) -> bool:
@@ -57,7 +57,7 @@ def is_canary(series: Series) -> bool:
 def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
     """Check the hosts of these regressions and, where these runs measured canaries, of all active regressions
     of their hosts: by the night of each one's newest run."""
-    wanted = Q(pk__in=[one.pk for one in followed])
+    wanted = Q(pk__in=[row.pk for row in followed])
     measured = Run.objects.filter(pk__in=set(canary_runs)).exclude(host_name="")
     if read := list(measured.values_list("host_name", "order_time")):
         hosts, times = zip(*read, strict=True)
@@ -66,12 +66,12 @@ def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
     active = Regression.objects.filter(wanted, state__in=ACTIVE, series__metric__kind="timing")
     related = ("latest_run", "series__experiment", "series__metric")
     of_night = cache(_of_night)
-    for one in active.exclude(kind=RegressionKind.FAILURE).select_related(*related):
-        run = one.latest_run
-        if run is None or not run.host_name or one.series.metric.unit in _BYTES:
+    for regression in active.exclude(kind=RegressionKind.FAILURE).select_related(*related):
+        run = regression.latest_run
+        if run is None or not run.host_name or regression.series.metric.unit in _BYTES:
             continue
-        night = of_night(run.host_name, one.series.experiment.device, run.order_time)
-        _apply(one, run, *check(night))
+        night = of_night(run.host_name, regression.series.experiment.device, run.order_time)
+        _apply(regression, run, *check(night))
 
 
 def _apply(regression: Regression, run: Run, word: Canaries, named: Canary | None) -> None:
@@ -107,11 +107,11 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
     nearest_last = sorted(judged, key=lambda point: (-abs(point.order_time - time), point.run_id))
     return [
         Canary(
-            f"{one.series.experiment.case}, {one.series.metric.title}",
-            one.series.experiment.suite == CEILINGS,
-            one.verdict != "unchanged",
-            one.change,
-            1.0 if one.noise is None else one.noise,
+            f"{point.series.experiment.case}, {point.series.metric.title}",
+            point.series.experiment.suite == CEILINGS,
+            point.verdict != "unchanged",
+            point.change,
+            1.0 if point.noise is None else point.noise,
         )
-        for one in {point.series_id: point for point in nearest_last}.values()
+        for point in {point.series_id: point for point in nearest_last}.values()
     ]

@@ -87,36 +87,36 @@ def _expire() -> None:
             note = f"no host took run {run.pk} within {_EXPIRE_HOURS} h"
             for name in ("repeat_run", "pairs_run"):
                 waiting = Regression.objects.filter(**{name: run})
-                for one in waiting:
-                    record(one, event="expired", note=note, run_id=run.pk)
+                for regression in waiting:
+                    record(regression, event="expired", note=note, run_id=run.pk)
                 waiting.update(**{name: None})
 
 
 def _by_experiment(**wanted: Any) -> list[list[Regression]]:
     """Return regressions by experiment and stream, the newest first."""
     related = ("series__experiment", "series__stream", "first_run", "last_good_run")
-    found = Regression.objects.filter(**wanted).select_related(*related).order_by("-since", "pk")
-    in_order = found.exclude(canaries=Canaries.MOVED)[:200]  # its host would repeat its own move
-    return by_key(in_order, lambda one: (one.series.experiment_id, one.series.stream_id, one.class_key))
+    suspects = Regression.objects.filter(**wanted).select_related(*related).order_by("-since", "pk")
+    in_order = suspects.exclude(canaries=Canaries.MOVED)[:200]  # its host would repeat its own move
+    return by_key(in_order, lambda row: (row.series.experiment_id, row.series.stream_id, row.class_key))
 
 
 def _request(regressions: Sequence[Regression], attached: Sequence[Accelerator]) -> Run | None:
     """Request a repeat of a suspect, or pairs for an open regression; None where no host can do it."""
-    one = regressions[0]
-    accelerator = accelerator_of(one, attached)
+    first = regressions[0]
+    accelerator = accelerator_of(first, attached)
     if accelerator is None:
         return None
-    interpreter, base = one.first_run.interpreter if one.first_run else "", ""
-    if one.state == RegressionState.OPEN:
-        runs = (one.last_good_run, one.first_run)
-        base, interpreter = (interpreter_of(one, run, accelerator.host) or "" for run in runs)
+    interpreter, base = first.first_run.interpreter if first.first_run else "", ""
+    if first.state == RegressionState.OPEN:
+        runs = (first.last_good_run, first.first_run)
+        base, interpreter = (interpreter_of(first, run, accelerator.host) or "" for run in runs)
         if not base or not interpreter or base == interpreter:
             return None
     series = [each.series for each in regressions]
     try:
         return rerun_on(accelerator, series, who=WHO, interpreter=interpreter, base=base)
     except BadRequest as error:
-        logger.info("%s is not repeated: %s", one, error)
+        logger.info("%s is not repeated: %s", first, error)
         return None
 
 
@@ -145,10 +145,10 @@ def accelerator_of(regression: Regression, attached: Sequence[Accelerator]) -> A
         return None
     used = Environment.objects.filter(point__series=regression.series_id, point__run=regression.first_run)
     uuid = (used.values_list("facts", flat=True).first() or {}).get("gpu_uuid", "")
-    place = regression.first_run.host_name, regression.series.experiment.device
+    where = regression.first_run.host_name, regression.series.experiment.device
     for item in attached:
         takes_none = item.unavailable_reason or item.host.drained or item.host.paused_until
-        if (item.host.name, item.device) == place and uuid in ("", item.uuid) and not takes_none:
+        if (item.host.name, item.device) == where and uuid in ("", item.uuid) and not takes_none:
             return item
     return None
 
@@ -185,23 +185,23 @@ def _conclude() -> None:
     # one interpreter on both sides says how quiet the host is, and nothing of the code
     ended = Run.objects.exclude(base_interpreter__in=["", F("interpreter")]).filter(
         state=State.SUCCEEDED,
-        created__gt=min(one.opened for one in waiting),
+        created__gt=min(row.opened for row in waiting),
         request__candidate_options={},
         request__experiment__series__regressions__in=waiting,
     )
     runs = list(ended.select_related("request").distinct().order_by("finished", "pk"))
-    for one in waiting:
-        done = one.concluded_run
+    for row in waiting:
+        done = row.concluded_run
         for run in runs:
-            if run.request.experiment_id != one.series.experiment_id or run.created <= one.opened:
+            if run.request.experiment_id != row.series.experiment_id or run.created <= row.opened:
                 continue
             if done and run.finished and done.finished and (run.finished, run.pk) <= (done.finished, done.pk):
                 continue
-            Regression.objects.filter(pk=one.pk).update(concluded_run=run)
+            Regression.objects.filter(pk=row.pk).update(concluded_run=run)
             try:
-                _apply_pairs(one, run)
+                _apply_pairs(row, run)
             except (ArithmeticError, ValueError):  # one that cannot be judged must not stop all others
-                logger.exception("the pairs of %s are not judged", one)
+                logger.exception("the pairs of %s are not judged", row)
 
 
 def _apply_pairs(regression: Regression, run: Run) -> None:
@@ -228,18 +228,18 @@ def _apply_pairs(regression: Regression, run: Run) -> None:
             leave_undecided(regression=regression, note="", run_id=run.pk)
 
 
-def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:
+def obstacle(row: Regression, answer: MetricComparison, comparison: Comparison) -> str:
     """Return why a comparison whose code is no slower does not dismiss the regression, or ''."""
-    experiment = one.series.experiment
+    experiment = row.series.experiment
     sides = comparison.kernels.get(experiment.pk)
     if answer.code is None or sides is None:
         return answer.obstacle
     if sides.found.code.word != "dismissed":
         return "the time of the kernels is not known to be unchanged"
-    of_runs = [kernels_of(experiment.pk, run) for run in {one.first_run_id, one.latest_run_id} - {None}]
+    of_runs = [kernels_of(experiment.pk, run) for run in {row.first_run_id, row.latest_run_id} - {None}]
     if not all(of_runs):
         return "the choices of the suspect are unknown"
-    drawn = kernels_of(experiment.pk, one.last_good_run_id)
+    drawn = kernels_of(experiment.pk, row.last_good_run_id)
     suspects = [kernels for of_run in of_runs for kernels in of_run]
     return draw_obstacle(sides.base, sides.head, experiment.device, suspects, drawn)
 

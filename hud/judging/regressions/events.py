@@ -172,8 +172,8 @@ def leave_undecided(*, regression: Regression, note: str, run_id: int) -> None:
 def _locked(regression: Regression) -> Regression:
     """Return the regression as it is now, locked; its series first, as the judge does."""
     Series.objects.select_for_update().get(pk=regression.series_id)
-    found = Regression.objects.select_for_update(of=("self",)).select_related("series__experiment")
-    return found.get(pk=regression.pk)
+    locked = Regression.objects.select_for_update(of=("self",)).select_related("series__experiment")
+    return locked.get(pk=regression.pk)
 
 
 def _judge_settled(regression: Regression) -> None:

@@ -53,39 +53,39 @@ class Judged:
 
 def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]]:
     """Return when a decision has ended the level of these series, by series and class."""
-    found: dict[tuple[int, str], list[datetime]] = {}
+    by_class: dict[tuple[int, str], list[datetime]] = {}
     decided = RegressionEvent.objects.filter(regression__series__in=series_ids, level_since__isnull=False)
     names = ("regression__series", "regression__class_key", "level_since")
     for series_id, class_key, since in decided.values_list(*names):
-        found.setdefault((series_id, class_key), []).append(since)
-    return found
+        by_class.setdefault((series_id, class_key), []).append(since)
+    return by_class
 
 
 def update(judged: Sequence[Judged]) -> None:
     """Open, follow and close regressions of judged series, and check hosts: 2 statements if nothing moved."""
     followed = []
-    series_ids = [one.series.pk for one in judged]
+    series_ids = [state.series.pk for state in judged]
     found = Regression.objects.filter(series__in=series_ids).order_by("pk").select_for_update()
-    in_order = sorted(found, key=lambda one: one.state in ACTIVE)  # the newest is the last, or the active one
-    latest = {(one.series_id, one.class_key): one for one in in_order}
+    in_order = sorted(found, key=lambda row: row.state in ACTIVE)  # the newest is the last, or the active one
+    latest = {(row.series_id, row.class_key): row for row in in_order}
     known_reasons = known_failures.reasons(
-        (one.series, one.until)
-        for one in judged
-        if (move := one.level.move) and move.worse and (move.failed or one.series.metric.kind == "status")
+        (state.series, state.until)
+        for state in judged
+        if (move := state.level.move) and move.worse and (move.failed or state.series.metric.kind == "status")
     )
-    for one in judged:
-        known = latest.get((one.series.pk, one.class_key))
+    for state in judged:
+        known = latest.get((state.series.pk, state.class_key))
         active = known if known and known.state in ACTIVE else None
-        move = one.level.move
-        if not one.is_headline:
+        move = state.level.move
+        if not state.is_headline:
             if active:  # device time has come to an experiment of call time
-                close(active, run_id=one.run_id)
+                close(active, run_id=state.run_id)
         elif move and move.worse and not move.back:
-            if one.is_own:
-                followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
+            if state.is_own:
+                followed += _follow(state, move, known, known_reasons.get(state.series.pk, ""))
         elif active and active.kind in AT_ONCE and (not move or active.state == State.SUSPECT):
-            close(active, run_id=one.run_id)  # its series is at its level again
-    canary_runs = {one.run_id for one in judged if canaries.is_canary(one.series)}
+            close(active, run_id=state.run_id)  # its series is at its level again
+    canary_runs = {state.run_id for state in judged if canaries.is_canary(state.series)}
     if followed or canary_runs:
         canaries.watch(followed, canary_runs)
         _name_causes(followed)
@@ -141,12 +141,12 @@ def _size(regression: Regression) -> str:
 
 def _name_causes(followed: Sequence[Regression]) -> None:
     """Write the causes of regressed speedups and graph breaks: 1 statement for each kind, none without."""
-    speedups = [one for one in followed if one.series.metric.name in _TIMES and one.change is not None]
-    breaks = [one for one in followed if one.series.metric.name in _BREAKS]
-    for one, cause in (*_moved_sides(speedups), *_reasons(breaks)):
-        if one.canaries != Canaries.MOVED and cause != one.cause:
-            one.cause = cause[:200]
-            one.save(update_fields=["cause"])
+    speedups = [row for row in followed if row.series.metric.name in _TIMES and row.change is not None]
+    breaks = [row for row in followed if row.series.metric.name in _BREAKS]
+    for regression, cause in (*_moved_sides(speedups), *_reasons(breaks)):
+        if regression.canaries != Canaries.MOVED and cause != regression.cause:
+            regression.cause = cause[:200]
+            regression.save(update_fields=["cause"])
 
 
 def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
@@ -173,17 +173,17 @@ def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, s
 
 def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
     """Yield the reason that came most often since the last good run, where compilations tell it."""
-    experiments = {one.series.experiment_id for one in breaks}
-    runs = [run for one in breaks for run in (one.last_good_run_id, one.first_run_id)]
+    experiments = {row.series.experiment_id for row in breaks}
+    runs = [run for row in breaks for run in (row.last_good_run_id, row.first_run_id)]
     rows = Compilation.objects.filter(experiment__in=experiments, run__in=runs, side=0)
     found: dict[tuple[int, int | None], list[Compiled]] = {}
     for experiment, run, notes in rows.values_list("experiment", "run", "graph_breaks"):
         compiled = Compiled(graph_breaks=tuple(Note(**note) for note in notes))
         found.setdefault((experiment, run), []).append(compiled)
-    for one in breaks:
+    for row in breaks:
         base, head = (
-            found.get((one.series.experiment_id, run), []) for run in (one.last_good_run_id, one.first_run_id)
+            found.get((row.series.experiment_id, run), []) for run in (row.last_good_run_id, row.first_run_id)
         )
         new = [change for change in note_changes(base, head) if change.head > change.base]
         if new:
-            yield one, f"{new[0].reason}, at {new[0].place}" if new[0].place else new[0].reason
+            yield row, f"{new[0].reason}, at {new[0].place}" if new[0].place else new[0].reason

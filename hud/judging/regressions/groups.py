@@ -101,41 +101,41 @@ def group(
     measured = experiments_of_runs(regressions) if experiments_of_run is None else experiments_of_run
     by_experiment: dict[int, list[Regression]] = {}
     by_host: dict[str, list[Regression]] = {}
-    for one in sorted(regressions, key=lambda regression: (-score(regression), regression.pk)):
-        if one.canaries == Canaries.MOVED and one.latest_run and one.latest_run.host_name:
-            by_host.setdefault(one.latest_run.host_name, []).append(one)
+    for row in sorted(regressions, key=lambda regression: (-score(regression), regression.pk)):
+        if row.canaries == Canaries.MOVED and row.latest_run and row.latest_run.host_name:
+            by_host.setdefault(row.latest_run.host_name, []).append(row)
         else:
-            by_experiment.setdefault(one.series.experiment_id, []).append(one)
+            by_experiment.setdefault(row.series.experiment_id, []).append(row)
     leading = [rows[0] for rows in by_experiment.values()]
-    found: list[CauseLines] = []
+    causes: list[CauseLines] = []
     taken: set[int] = set()
 
     def take(why: Literal["host", "backend", "case"], same: Iterable[list[Regression]], fewest: int) -> None:
         for alike in same:
-            free = [one.series.experiment_id for one in alike if one.series.experiment_id not in taken]
+            free = [row.series.experiment_id for row in alike if row.series.experiment_id not in taken]
             if len(free) >= fewest:
                 taken.update(free)
-                found.append(
-                    _cause_of(why, [one for experiment in free for one in by_experiment[experiment]])
+                causes.append(
+                    _cause_of(why, [row for experiment in free for row in by_experiment[experiment]])
                 )
 
     take("host", _same_run(leading, measured), _FEWEST)
-    moved = [one for one in leading if one.first_run_id is not None]
+    moved = [row for row in leading if row.first_run_id is not None]
     take("backend", by_key(moved, _step), _FEWEST)
     take("case", by_key(moved, _case), _FEWEST_OF_CASE)
-    found += [CauseLines("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
-    found.sort(key=lambda cause: (-max(map(score, cause.lines)), [line.pk for line in cause.lines]))
-    return found + [_cause_of("host", rows) for rows in by_host.values()]
+    causes += [CauseLines("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
+    causes.sort(key=lambda cause: (-max(map(score, cause.lines)), [line.pk for line in cause.lines]))
+    return causes + [_cause_of("host", rows) for rows in by_host.values()]
 
 
 def _same_run(
     leading: Sequence[Regression], experiments_of_run: Mapping[int, int]
 ) -> Iterator[list[Regression]]:
     """Yield the experiments that moved alike in one run, where they are most of the run."""
-    told = [one for one in leading if not _is_failure(one) and one.canaries != Canaries.QUIET]
-    for members in by_key(told, lambda one: one.first_run_id):
+    known = [row for row in leading if not _is_failure(row) and row.canaries != Canaries.QUIET]
+    for members in by_key(known, lambda row: row.first_run_id):
         middle = median(_slowdown(member) for member in members)
-        alike = [one for one in members if abs(_slowdown(one) - middle) <= max(_ALIKE, abs(middle) / 4)]
+        alike = [row for row in members if abs(_slowdown(row) - middle) <= max(_ALIKE, abs(middle) / 4)]
         run = members[0].first_run_id
         if run is not None and len(alike) >= _MOST_OF_RUN * experiments_of_run.get(run, math.inf):
             yield alike
@@ -143,8 +143,8 @@ def _same_run(
 
 def _step(regression: Regression) -> Hashable:
     experiment, ends = regression.series.experiment, (regression.last_good_run, regression.first_run)
-    place = [_commit_or_run(run) for run in ends]
-    return experiment.suite, experiment.backend, *place, _is_failure(regression)
+    ends_named = [_commit_or_run(run) for run in ends]
+    return experiment.suite, experiment.backend, *ends_named, _is_failure(regression)
 
 
 def _case(regression: Regression) -> Hashable:
@@ -158,10 +158,10 @@ def _commit_or_run(run: Run | None) -> Hashable:
 
 def by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     """Return the items with the same key together, in the order of the first of each."""
-    found: dict[Hashable, list[T]] = {}
+    groups: dict[Hashable, list[T]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return list(found.values())
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
 
 
 def _is_failure(regression: Regression) -> bool:
@@ -173,26 +173,26 @@ def _log_change(regression: Regression) -> float:
     return math.log1p(change) if change > -1 else -math.inf
 
 
-def _slowdown(one: Regression) -> float:
+def _slowdown(row: Regression) -> float:
     """Return the log change as a slowdown, whatever the metric's direction is."""
-    return _log_change(one) if one.series.metric.direction == "down" else -_log_change(one)
+    return _log_change(row) if row.series.metric.direction == "down" else -_log_change(row)
 
 
 def experiments_of_runs(regressions: Iterable[Regression]) -> dict[int, int]:
     """Return how many experiments each run measured in which one of these first moved: 1 statement."""
-    states = SeriesState.objects.filter(run__in={one.first_run_id for one in regressions} - {None})
+    states = SeriesState.objects.filter(run__in={row.first_run_id for row in regressions} - {None})
     counted = states.values("run").annotate(experiments=Count("series__experiment", distinct=True))
     return dict(counted.values_list("run", "experiments"))
 
 
-def of_cause(one: Regression) -> QuerySet[Regression]:
+def of_cause(row: Regression) -> QuerySet[Regression]:
     """Return the regressions of this one's cause that wait for somebody, of a suspect those that wait for a
     second result, and itself."""
-    same = Q(cause_row=one.cause_row_id)
-    if one.cause_row_id is None:
-        same &= Q(series__experiment=one.series.experiment_id, series__stream=one.series.stream_id)
-    states = [one.state] if one.state == RegressionState.SUSPECT else TOLD
-    return Regression.objects.filter(Q(pk=one.pk) | same & Q(state__in=states))
+    same = Q(cause_row=row.cause_row_id)
+    if row.cause_row_id is None:
+        same &= Q(series__experiment=row.series.experiment_id, series__stream=row.series.stream_id)
+    states = [row.state] if row.state == RegressionState.SUSPECT else TOLD
+    return Regression.objects.filter(Q(pk=row.pk) | same & Q(state__in=states))
 
 
 def make_causes() -> int:
@@ -223,19 +223,19 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
         )
         everything = list(members.order_by("pk"))
         without = sum(one.cause_row_id is None for one in everything)
-        for found in sorted(group(everything), key=lambda found: len(found.lines)):
-            experiment = found.first.series.experiment
+        for cause in sorted(group(everything), key=lambda cause: len(cause.lines)):
+            experiment = cause.first.series.experiment
             named = ", ".join((experiment.title, experiment.suite, experiment.backend))
-            title = (found.words or named)[:_LONGEST_TITLE]
-            known = {line.cause_row_id for line in found.lines if line.cause_row_id}
+            title = (cause.words or named)[:_LONGEST_TITLE]
+            known = {line.cause_row_id for line in cause.lines if line.cause_row_id}
             if not known:
                 known.add(Cause.objects.create(stream=stream, night=began, title=title).pk)
-            kept, *others = sorted(known)
-            Cause.objects.filter(pk=kept).update(title=title)
-            Regression.objects.filter(cause_row__in=others).update(cause_row=kept)
-            Cause.objects.filter(Q(pk__in=others) | Q(merged_into__in=others)).update(merged_into=kept)
-            for one in everything:
-                if one in found.lines or one.cause_row_id in others:
-                    one.cause_row_id = kept
-            Regression.objects.filter(pk__in=[line.pk for line in found.lines]).update(cause_row=kept)
+            stays, *others = sorted(known)
+            Cause.objects.filter(pk=stays).update(title=title)
+            Regression.objects.filter(cause_row__in=others).update(cause_row=stays)
+            Cause.objects.filter(Q(pk__in=others) | Q(merged_into__in=others)).update(merged_into=stays)
+            for regression in everything:
+                if regression in cause.lines or regression.cause_row_id in others:
+                    regression.cause_row_id = stays
+            Regression.objects.filter(pk__in=[line.pk for line in cause.lines]).update(cause_row=stays)
     return without

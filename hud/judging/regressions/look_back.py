@@ -93,11 +93,11 @@ def _step(values: Sequence[float], direction: str, least: float) -> Found | None
     earlier = zip(levels[:-1], pairwise(bounds[:-1]), strict=True)
     usual = [levels[0], *(level for level, (a, b) in earlier if b - a >= _LASTS)]
     best = min(usual) if direction == "down" else max(usual)
-    place = len(levels) - 2 - levels[-2::-1].index(best)  # the last level that was the best one
+    index = len(levels) - 2 - levels[-2::-1].index(best)  # the last level that was the best one
     is_worse = (levels[-1] > best) == (direction == "down")
     if not is_worse or best == 0 or abs(levels[-1] / best - 1) < least:
         return None
-    return Found(starts[place], best, levels[-1])
+    return Found(starts[index], best, levels[-1])
 
 
 def drift(values: Sequence[float]) -> tuple[float, int] | None:
@@ -143,20 +143,20 @@ def _look(
         return  # the judge follows it
     rule = thresholds.of(state.series.experiment, state.series.metric)
     values = [median(point.values) for point in points]
-    found = find(values, rule.direction, rule.small_step)
-    if not found:
+    move = find(values, rule.direction, rule.small_step)
+    if not move:
         if known and not (values and _lasts(known, values)):
             close(known, run_id=state.run_id)
         return
     regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
-    regression.kind = found.kind
-    regression.since, regression.first_run_id = points[found.first].time, points[found.first].run_id
-    regression.last_good_run_id = points[found.first - 1].run_id
-    regression.latest_run_id, regression.points = points[-1].run_id, len(points) - found.first
-    regression.before, regression.after = found.before, found.after
-    regression.change = found.after / found.before - 1
+    regression.kind = move.kind
+    regression.since, regression.first_run_id = points[move.first].time, points[move.first].run_id
+    regression.last_good_run_id = points[move.first - 1].run_id
+    regression.latest_run_id, regression.points = points[-1].run_id, len(points) - move.first
+    regression.before, regression.after = move.before, move.after
+    regression.change = move.after / move.before - 1
     noise = points[-1].noise or 0.0
-    step = abs(math.log(found.after / found.before)) if found.after / found.before > 0 else 0.0
+    step = abs(math.log(move.after / move.before)) if move.after / move.before > 0 else 0.0
     regression.factor = step / (noise / math.sqrt(regression.points)) if noise else None
     regression.save()
     if known is None:

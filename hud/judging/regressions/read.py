@@ -67,8 +67,8 @@ class Scope:
 
     @property
     def params(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in _CONDITIONS}
-        return {**given, "stream": self.stream.pk if self.stream else None}
+        chosen = {name: getattr(self, name) for name in _CONDITIONS}
+        return {**chosen, "stream": self.stream.pk if self.stream else None}
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regre
     """Add what rows with their series show: 3 statements, 4 with owners, 1 more without the `stream` of all.
     Hundreds share a few runs and metrics, which are read once and not joined to every row."""
     series = [row.series for row in rows]
-    attach(series, "experiment", by_id(Experiment, [one.experiment_id for one in series]))
-    attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
-    streams = {stream.pk: stream} if stream else by_id(Stream, [one.stream_id for one in series])
+    attach(series, "experiment", by_id(Experiment, [row.experiment_id for row in series]))
+    attach(series, "metric", by_id(Metric, [row.metric_id for row in series]))
+    streams = {stream.pk: stream} if stream else by_id(Stream, [row.stream_id for row in series])
     attach(series, "stream", streams)
     add_runs(rows, "first_run", "last_good_run", "latest_run")
     return rows

@@ -75,7 +75,6 @@ def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "table": _ROWS.html(
             rows,
             others,
-            css="readings",
             caption="Newest first, times in UTC",
             empty=query_string.none_matches(clear),
         ),

@@ -177,19 +177,19 @@ def heads(canvas: Canvas) -> SafeString:
     """Return the labels of the events, above the first chart; the notes below the charts have them all."""
     texts: list[str] = []
     named: list[float] = []
-    icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎", "gap": "∅"}
+    icons = {"change": "worse", "level": "minus", "step": "diamond", "note": "note", "gap": "ban"}
     for event in sorted(canvas.events, key=lambda event: (event.kind != "change", event.x)):
         near = event.kind == "gap" or any(abs(event.x - x) < _APART for x in named)
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
-        text = icons[event.kind] if near else f"{icons[event.kind]} {escape(words)}"
-        late = event.x > 880 and not near
+        x, title = f'x="{event.x / 10:.2f}%"', f"<title>{escape(event.text)}</title>"
+        size = 'y="3" width="10" height="10" transform="translate(-5)"'
+        texts.append(f'<use class="mark {event.kind}" href="#i-{icons[event.kind]}" {x} {size}>{title}</use>')
         if not near:
             named.append(event.x)
-        anchor = "end" if late else "start"
-        texts.append(
-            f'<text class="tick {anchor} {event.kind}" x="{event.x / 10:.2f}%"'
-            f' dx="{4 if late else -3}" y="12"><title>{escape(event.text)}</title>{text}</text>'
-        )
+            anchor, dx = ("end", -8) if event.x > 880 else ("start", 8)
+            texts.append(
+                f'<text class="tick {anchor} {event.kind}" {x} dx="{dx}" y="12">{title}{escape(words)}</text>'
+            )
     return _svg(16, "Changes, environment steps and notes", [], texts)
 
 

@@ -26,6 +26,7 @@ from hud.pages.tags import expectation_html
 from hud.points.nights import PASSES, UNDECIDED, Block, Night, Values, day
 from hud.sql import by_id, fetch_columns, int_array
 from hud.tables.formatting import address, signed_percent
+from hud.tables.html import icon_html
 from hud.tables.table import DataTable
 
 GRID_NIGHTS = 28
@@ -58,10 +59,10 @@ _MARK_OF = np.array(
 )
 _FAILED, _NOT_RUN = math.inf, -math.inf  # in place of a value
 _VERDICTS = {
-    "regressed": '<span class="worse strong">▼ regressed</span>',
-    "improved": '<span class="better strong">▲ improved</span>',
-    "failed": '<span class="worse strong">✗ failed</span>',
-    "unchanged": '<span class="dim">= unchanged</span>',
+    "regressed": f'<span class="worse strong">{icon_html("worse")} regressed</span>',
+    "improved": f'<span class="better strong">{icon_html("better")} improved</span>',
+    "failed": f'<span class="worse strong">{icon_html("cross")} failed</span>',
+    "unchanged": f'<span class="dim">{icon_html("same")} unchanged</span>',
 }
 _TONES = {"regressed": " worse strong", "improved": " better strong"}
 _PALE = ' class="pale" title="may not decide"'
@@ -298,8 +299,8 @@ def _row(case: Case, query: str, reach: float) -> str:
         f"{escape(case.experiment.title)}</a></th><td>{words}{expected}</td>"
         f'<td class="num">{before}<b{_PALE if case.undecided else ""}>{fixed(case.head, 3)}</b>{sign}</td>'
         f'<td class="num{_TONES.get(verdict, "")}">{signed_percent(change)} {interval}</td>'
-        f'<td class="fpc">{drawn}</td><td class="num">{factor}</td>'
-        f'<td class="num">{compiled}</td><td>{_grid_html(case)}</td></tr>'
+        f'<td class="fpc">{drawn}</td><td class="num" data-label="× noise">{factor}</td>'
+        f'<td class="num" data-label="cold compile">{compiled}</td><td>{_grid_html(case)}</td></tr>'
     )
 
 

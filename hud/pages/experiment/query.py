@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import zip_longest
-from operator import itemgetter
 from typing import Any
 
 from django.utils import timezone
@@ -53,7 +52,7 @@ _IN_PICKERS = ("mode", "dtype", "backend", "arch")
 class Option:
     text: str
     experiment: int
-    exact: bool  # it differs in nothing else
+    also: str  # what else differs
 
 
 @dataclass(frozen=True)
@@ -227,18 +226,19 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
 def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picker]:
     """Return a picker for each part of the identity that says something."""
     own, others = _parts(experiment), [_parts(experiment) for experiment in related]
-    differing = [sum(own.get(name) != parts.get(name) for name in own | parts) for parts in others]
-    nearest = sorted(zip(differing, related, others, strict=True), key=itemgetter(0))
+    differing = [[name for name in own | parts if own.get(name) != parts.get(name)] for parts in others]
+    nearest = sorted(zip(differing, related, others, strict=True), key=lambda parts: len(parts[0]))
     shown = []
     for name in dict.fromkeys([*own, *(name for parts in others for name in parts)]):
         text = own.get(name, "default")
         options: dict[str, Option] = {}
-        for count, near, parts in nearest:
+        for names, near, parts in nearest:
             other = parts.get(name, "default")
             if other != text and (name != "arch" or is_named(other)):
-                options.setdefault(other, Option(other, near.pk, exact=count == 1))
+                also = ", ".join(also for also in names if also != name)
+                options.setdefault(other, Option(other, near.pk, also))
         if text or options:
-            ordered = sorted(options.values(), key=lambda one: (not one.exact, len(one.text), one.text))
+            ordered = sorted(options.values(), key=lambda one: (bool(one.also), len(one.text), one.text))
             shown.append(Picker(name, text or "unknown", ordered[:_MOST_OPTIONS]))
     return shown
 

@@ -17,7 +17,7 @@ from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
 from hud.pages.tags import cell_html, commit, targets_html, value_html, verdict_badge
 from hud.runs.branches import other_branch
 from hud.tables.formatting import address, ago, moment, run_link
-from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
+from hud.tables.html import NOTHING, badge_html, dim, element, icon_html, join, link, span
 from hud.tables.table import Column, DataTable
 from runner.formats.readers.xla import OF_OPERATION
 
@@ -122,8 +122,9 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
         shown = line[0] in page.overlaid
         ids = [one.pk for one in page.overlaid if one != line[0]] + [line[0].pk] * (not shown)
         query = f"overlay={'%2C'.join(map(str, ids))}{others}" if ids else others[1:]
-        label, checked = ("☑ overlay", "true") if shown else ("☐ overlay", "false")
-        return link(f"?{query}#history", label, css="overlay-box", role="checkbox", aria_checked=checked)
+        label, checked = ("check", "true") if shown else ("box", "false")
+        words = join(icon_html(label), "overlay")
+        return link(f"?{query}#history", words, css="overlay-box", role="checkbox", aria_checked=checked)
 
     table = DataTable[Backend, ExperimentPage](
         Column("", "Backend", draw=name, is_head=True),
@@ -215,8 +216,8 @@ def changed_bars(table: KernelTable) -> SafeString:
         return SafeString("")
     steps, running = [("whole", 0.0, base_us)], base_us
     for one in table.sums:
-        tone = "draw" if one.icon == "⇅" else "slower" if one.change_us > 0 else "faster"
-        steps.append(("same" if one.icon == "=" else tone, running, running + one.change_us))
+        tone = "draw" if one.icon == "draw" else "slower" if one.change_us > 0 else "faster"
+        steps.append(("same" if one.icon == "same" else tone, running, running + one.change_us))
         running += one.change_us
     steps.append(("whole", 0.0, head_us))
     ends = [end for _tone, _start, end in steps]

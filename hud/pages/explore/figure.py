@@ -98,10 +98,8 @@ def _x_axis(page: ExplorePage) -> dict[str, Any]:
 
 def _y_axis(page: ExplorePage, metric: Metric, bottom: float, height: float) -> dict[str, Any]:
     added, _factor, unit_name = drawn_unit(page, metric)
-    base = f" against {page.filters.relative.replace(':', ' ')}" if page.filters.relative else ""
-    title = f"{metric.title}{base}{', ' if unit_name else ''}{unit_name}"
     return {
-        "title": {"text": _text(title)},
+        "title": {"text": _text(f"{metric.title}, {unit_name}" if unit_name else metric.title)},
         "type": page.filters.scale,
         "domain": [bottom, bottom + height - (0.05 if height < 1 else 0)],
         "tickformat": "+~g" if added else "~g",

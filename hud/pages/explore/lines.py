@@ -20,7 +20,7 @@ from hud.sql import Floats, Ints, fetch_tuples, from_epoch_us, int_array
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_OF_BACKENDS, _COLOURS = 5, 10  # of hud.css, which backends.csv gives; with those of explore.css
+_OF_BACKENDS, _COLOURS = 6, 10  # of hud.css, which backends.csv gives; with those of explore.css
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _OWN_DASHES = {4: "dot", 5: "longdash"}  # as the trend of the overview
 Style = tuple[int, str]  # number of the colour, and dash

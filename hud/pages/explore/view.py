@@ -91,8 +91,7 @@ def _of_series(page: ExplorePage) -> bool:
 
 SERIES = DataTable[Line, ExplorePage](
     Column("name", "Series", draw=_name, is_head=True),
-    "group series first",
-    Column("metric", "Metric", draw=lambda line, page: page.metrics[line.metric].title),
+    "group series metric first",
     Column("newest", "First → newest", lambda line: (ends(line.values) or [None])[-1], draw=_ends, css="num"),
     Column("change", "Change", _change, show=signed_percent, css="num strong", label="change"),
     Column("shown", "As drawn", lambda line: (ends(line.shown) or [None])[-1], draw=_shown, css="num",

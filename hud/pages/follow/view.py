@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from hud.accounts.access import scopes_of
 from hud.models import Channel, Delivery, Experiment, Follow, Regression, Stream
 from hud.notifications import follows
-from hud.notifications.follows import LOOK_BACK, Matched
+from hud.notifications.follows import LOOK_BACK
 from hud.notifications.texts import EVENTS, headline, plain_text, unlinked
 from hud.pages import data, query_string
 from hud.pages.query_string import number, words
@@ -46,10 +46,6 @@ class FollowFilters:
     regression: int | None = number(is_hidden=True)
     edit: int | None = number(is_hidden=True)
 
-    @classmethod
-    def of(cls, follow: Follow) -> "FollowFilters":
-        return cls(**follow.conditions | {"regression": follow.regression_id, "edit": follow.pk})
-
     def apply(self, follow: Follow) -> Follow:
         """Give a follow these conditions; an unknown name is none."""
         follow.suite, follow.case, follow.arch = self.suite, self.case, self.arch
@@ -60,7 +56,7 @@ class FollowFilters:
 
 
 class FollowForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
-    """What to tell, and how. The conditions come from `FollowFilters`."""
+    """What to tell, and how. The conditions are in the address."""
 
     events = forms.MultipleChoiceField(
         choices=[(event, event) for event in EVENTS], widget=forms.CheckboxSelectMultiple
@@ -87,12 +83,8 @@ class FollowForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptabl
 
     class Meta:
         model = Follow
-        conditions = ("suite", "case", "arch", "stream", "owner", "regression")
-        fields = (*conditions, "channel", "url", "secret", "hour", "name", "events")
-        widgets: ClassVar = {
-            **dict.fromkeys(conditions, forms.HiddenInput),
-            "secret": forms.PasswordInput(attrs={"autocomplete": "off"}),
-        }
+        fields = ("channel", "url", "secret", "hour", "name", "events")
+        widgets: ClassVar = {"secret": forms.PasswordInput(attrs={"autocomplete": "off"})}
         help_texts: ClassVar = {
             "secret": "webhook: whsec_…, empty for a new one; GitHub: a token that may comment",
             "name": "optional",
@@ -103,8 +95,6 @@ class FollowForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptabl
         super().__init__(posted, instance=follow, initial={"team": not follow.user, "secret": ""})
         if not is_operator:
             del self.fields["team"]
-        for name in FollowForm.Meta.conditions:
-            self.fields[name].required = False
 
     def described(self, person: User) -> Follow:
         """Return the follow that the form describes, with its secret unless that is for another receiver."""
@@ -122,13 +112,7 @@ def _receiver(follow: Follow) -> tuple[str, ...]:
     return follow.channel, *follow.url.split("/")[:3]
 
 
-@dataclass(frozen=True)
-class FollowPage:
-    request: HttpRequest
-    csrf: SafeString
-
-
-def _what(follow: Follow, page: FollowPage) -> SafeString:
+def _what(follow: Follow, request: HttpRequest) -> SafeString:
     addresses = {"regression": f"{reverse('regressions')}?open={follow.regression_id}"}
     if follow.suite:
         addresses["suite"] = reverse("suite", args=[follow.suite])
@@ -138,7 +122,7 @@ def _what(follow: Follow, page: FollowPage) -> SafeString:
     ]
     what = join(*about, by=", ") or "everything"
     whose = follow.user.get_username() if follow.user else "team"
-    is_own = follow.user == page.request.user
+    is_own = follow.user == request.user
     paused = NOTHING if follow.active else badge_html("paused")
     return join(what, span(follow.name, "fact"), NOTHING if is_own else span(whose, "tag"), paused)
 
@@ -148,37 +132,37 @@ def _place(follow: Follow) -> str:
     return urlsplit(follow.url).hostname or follow.receiver[1]
 
 
-def _how(follow: Follow, page: FollowPage) -> SafeString:
+def _how(follow: Follow, request: HttpRequest) -> SafeString:
     place: object = _place(follow)
-    if follow.channel == Channel.FEED and follow.user in (None, page.request.user):
+    if follow.channel == Channel.FEED and follow.user in (None, request.user):
         place = link(reverse("follow_feed", args=[follow.secret]), "address of the feed")
     when = "at once" if follow.hour is None else f"digest, {follow.hour:02}:00 UTC"
     return join(follow.channel, place, span(f"{when}: {', '.join(follow.events)}", "fact"))
 
 
-def _last(follow: Follow, _page: FollowPage) -> SafeString:
+def _last(follow: Follow, _request: HttpRequest) -> SafeString:
     if not follow.last_at:
         return dim("nothing sent yet")
     shown = badge_html("ok", "received") if follow.last_ok else badge_html("failed")
     return join(shown, ago(follow.last_at), span(follow.last_result[:120], "reason"))
 
 
-def _actions(follow: Follow, page: FollowPage) -> SafeString:
+def _actions(follow: Follow, request: HttpRequest) -> SafeString:
     def button(action: str, **values: str) -> SafeString:
         where = reverse("follow_act", args=[follow.pk, action])
         about = f"{action.capitalize()} {follow}"
-        return post_button(where, page.csrf, action.capitalize(), aria_label=about, **values)
+        return post_button(where, csrf_field(request), action.capitalize(), aria_label=about, **values)
 
-    edit = f"?{urlencode({name: value for name, value in vars(FollowFilters.of(follow)).items() if value})}"
+    query = urlencode(follow.conditions | {"regression": follow.regression_id or "", "edit": follow.pk})
     return join(
         button("test"),
-        link(f"{edit}#follow", "Edit", css="button"),
+        link(f"?{query}#follow", "Edit", css="button"),
         button("pause" if follow.active else "resume"),
         button("delete", css="danger"),
     )
 
 
-FOLLOWS = DataTable[Follow, FollowPage](
+FOLLOWS = DataTable[Follow, HttpRequest](
     "id=pk user=user?.username name",
     Column("", "What", draw=_what, is_head=True),
     """suite case arch stream=stream?.name owner=owner?.username regression=regression_id channel host hour
@@ -216,10 +200,9 @@ SENT = DataTable[Delivery, None](
 def follow_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer_table(data_format, "follow", FOLLOWS, _listed(request))
-    filters, complaints = query_string.read(FollowFilters, request.GET)
-    changed = _follows(request).filter(pk=filters.edit or 0).first()
-    follow = filters.apply(changed or _new(request))
-    return _page(request, _form(request, follow), complaints=complaints)
+    edited = query_string.read(FollowFilters, request.GET)[0].edit
+    follow = _follows(request).filter(pk=edited or 0).first()
+    return _page(request, _form(request, follow or _new(request)))
 
 
 def _person(request: HttpRequest) -> User:
@@ -269,29 +252,24 @@ def _offered(follow: Follow, person: User) -> dict[str, Any]:
     return {"offered": offered, "suggested": {"case": list(cases.order_by("case")[:_SUGGESTED])}}
 
 
-def _page(
-    request: HttpRequest, form: FollowForm, *, secret: str = "", complaints: Any = (), status: int = 200
-) -> HttpResponse:
+def _page(request: HttpRequest, form: FollowForm, *, secret: str = "", status: int = 200) -> HttpResponse:
+    filters, complaints = query_string.read(FollowFilters, request.GET)
     follow, person = form.instance, _person(request)
-    matched: Matched = follows.matched(follow)
     sent = Delivery.objects.filter(follow__in=_follows(request)).select_related("follow__user")
     context = {
         "conditions": query_string.filter_form(
-            FollowFilters.of(follow), **_offered(follow, person), clear=reverse("follow"), button="Count"
+            filters, **_offered(follow, person), clear=reverse("follow"), button="Count"
         ),
         "form": form,
-        "matched": matched,
+        "matched": follows.matched(follow),
         "look_back": LOOK_BACK.days,
         "may_mail": bool(person.email),
         "table": FOLLOWS.html(
             _listed(request),
-            FollowPage(request, csrf_field(request)),
-            css="readings",
+            request,
             empty="You follow nothing yet.",
         ),
-        "sent": SENT.html(
-            list(sent.order_by("-created", "-pk")[:_ROWS]), None, css="readings", empty="No message yet."
-        ),
+        "sent": SENT.html(list(sent.order_by("-created", "-pk")[:_ROWS]), None, empty="No message yet."),
         "secret": secret,
         "complaints": complaints,
     }
@@ -326,7 +304,9 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
 
 
 def _form(request: HttpRequest, follow: Follow, posted: Any = None) -> FollowForm:
-    return FollowForm(posted, follow, is_operator="rules" in scopes_of(request))
+    """Return the form of a follow that has the conditions of the address."""
+    filters, _complaints = query_string.read(FollowFilters, request.GET)
+    return FollowForm(posted, filters.apply(follow), is_operator="rules" in scopes_of(request))
 
 
 def _save(request: HttpRequest, follow: Follow) -> HttpResponse:

@@ -163,7 +163,7 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     total = {name: sum(getattr(week, name) for week in shown) for name in (*names, "real")}
     decided = total["real"] + total["dismissed"]
     context = {
-        "table": _TABLE.html(shown, None, css="readings", caption="ISO weeks, newest first, in UTC"),
+        "table": _TABLE.html(shown, None, caption="ISO weeks, newest first, in UTC"),
         "bars": _bars(drawn),
         "span": f"{drawn[-1].name} to {drawn[0].name}",
         "total": total,

@@ -128,7 +128,6 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
     table = KEYS.html(
         keys,
         KeysPage(of_all, csrf_field(request)),
-        css="readings",
         caption=f"{'Keys of everybody' if of_all else 'Your keys'}, newest first",
         empty="No keys yet.",
     )

@@ -58,8 +58,8 @@ def rows(
 ) -> list[LookRow]:
     """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did, the
     largest first."""
-    found = [LookRow(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
-    found.sort(key=lambda row: row.kind == "host")
+    rows = [LookRow(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
+    rows.sort(key=lambda row: row.kind == "host")
     better: dict[int, LookRow] = {}
     for point in improved:
         better.setdefault(point.experiment.pk, LookRow(point=point, is_new=True))
@@ -71,14 +71,14 @@ def rows(
             below[pk].others += 1
         elif pk not in regressed:
             below[pk] = LookRow(point=point)
-    found += [*better.values(), *below.values()]
+    rows += [*better.values(), *below.values()]
     statement = (
         "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
     )
-    points = {row.point.series_id: row for row in found if row.point}
+    points = {row.point.series_id: row for row in rows if row.point}
     for series, recent in fetch_tuples(statement, [int_array(points)]) if points else ():
         points[series].recent = recent
-    return found
+    return rows
 
 
 def complete(shown: Sequence[LookRow]) -> None:
@@ -101,10 +101,10 @@ def complete(shown: Sequence[LookRow]) -> None:
             row.rerun = builds.once(row.point.experiment, row.point.metric.name)
 
 
-def chosen(found: Sequence[LookRow], which: str, user: User | None) -> list[LookRow]:
+def chosen(rows: Sequence[LookRow], which: str, user: User | None) -> list[LookRow]:
     """Return the new rows or a person's own; all of them for any other word."""
     if which == "new":
-        return [row for row in found if row.is_new]
+        return [row for row in rows if row.is_new]
     if which == "mine":
-        return [row for row in found if row.regression and user and row.regression.owner_id == user.pk]
-    return list(found)
+        return [row for row in rows if row.regression and user and row.regression.owner_id == user.pk]
+    return list(rows)

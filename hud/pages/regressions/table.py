@@ -13,7 +13,7 @@ from hud.pages.regressions.query import RegressionsPage
 from hud.pages.sparkline import interval
 from hud.pages.tags import commit, move_line
 from hud.tables.formatting import run_link, signed_percent
-from hud.tables.html import badge_html, code, dim, element, join, link, span, text
+from hud.tables.html import badge_html, code, dim, element, icon_html, join, link, span, text
 from hud.tables.table import Column, DataTable
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
@@ -21,12 +21,12 @@ _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
 
 def change_html(one: Regression) -> SafeString:
     """Return the change of a regression, or that it failed."""
+    if one.verdict == "failed":
+        return span(join(icon_html("cross"), "failed"), "change worse")
+    change = signed_percent(one.change)
     if one.verdict == "inconclusive":
-        return span(f"? inconclusive, {signed_percent(one.change)}", "change doubt")
-    icon = "↗" if one.kind == "drift" else "▼"
-    return span(
-        "✗ failed" if one.verdict == "failed" else f"{icon} {signed_percent(one.change)}", "change worse"
-    )
+        return span(join(icon_html("question"), f"inconclusive, {change}"), "change doubt")
+    return span(join(icon_html("drift" if one.kind == "drift" else "worse"), change), "change worse")
 
 
 def _select(cause: CauseLines) -> SafeString:

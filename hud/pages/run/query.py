@@ -89,8 +89,8 @@ class RunPage(OfRun):
     @property
     def accelerators(self) -> list[str]:
         """Return the devices that its tasks ran on, each once."""
-        found = (line.task.accelerator for line in self.tasks)
-        return list(dict.fromkeys(f"{one.device_name} ({one.name})" for one in found if one))
+        used = (line.task.accelerator for line in self.tasks)
+        return list(dict.fromkeys(f"{row.device_name} ({row.name})" for row in used if row))
 
     @property
     def commands(self) -> list[str]:
@@ -191,14 +191,14 @@ def _fill_explanations(page: RunPage) -> None:
         if SUITES[row.experiment.suite].explaining_knobs(row.metric.name, row.experiment.backend)
     ]
     if failed and page.retries:
-        later = Point.objects.filter(run__in=page.retries, series__in={one.series_id for one in failed})
-        found = later.filter(note__startswith=BISECTED).order_by("run_id")
-        for series_id, run_id, note in found.values_list("series_id", "run_id", "note"):
+        later = Point.objects.filter(run__in=page.retries, series__in={row.series_id for row in failed})
+        explained = later.filter(note__startswith=BISECTED).order_by("run_id")
+        for series_id, run_id, note in explained.values_list("series_id", "run_id", "note"):
             page.explanations[series_id] = explained_in(note or ""), run_id
     open_ones = {
-        one.experiment.pk: one.series_id
-        for one in reversed(failed)
-        if one.series_id not in page.explanations and not explained_in(one.note or "")
+        point.experiment.pk: point.series_id
+        for point in reversed(failed)
+        if point.series_id not in page.explanations and not explained_in(point.note or "")
     }
     page.explainable = set() if page.run.is_ab else set(open_ones.values())
 

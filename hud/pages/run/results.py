@@ -272,13 +272,13 @@ def _kinds(
         "inconclusive": stored.verdict == verdict["inconclusive"],
         "improved": stored.verdict == verdict["improved"],
     }
-    found: Ints = np.select(list(tests.values()), [KINDS.index(kind) for kind in tests], KINDS.index("rest"))
-    return found
+    kinds: Ints = np.select(list(tests.values()), [KINDS.index(kind) for kind in tests], KINDS.index("rest"))
+    return kinds
 
 
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:
     """Return which points miss a target of their own device: 1 statement, none without targets."""
-    aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if targets.aims_at(one)])
+    aimed = np.isin(stored.metric, [pk for pk, metric in metrics.items() if targets.aims_at(metric)])
     rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target)))
     of_rows = [metrics[pk] for pk in stored.metric[rows].tolist()]
     met = targets.met(stored.experiment[rows].tolist(), of_rows, stored.value[rows], stored.target[rows])
@@ -318,7 +318,7 @@ def _order(stored: _Stored, kinds: Ints, metrics: Mapping[int, Metric], sort: st
     )
     pks, metric = np.unique(stored.metric, return_inverse=True)
     titles = [metrics[pk].name for pk in pks.tolist()]
-    mains = ({name: at for at, name in enumerate(main_metrics(one))} for one in suites.tolist())
+    mains = ({name: at for at, name in enumerate(main_metrics(suite))} for suite in suites.tolist())
     places = np.array([[main.get(name, _NO_PLACE) for name in titles] for main in mains])
     place, name = places[suite[experiment], metric], np.unique(titles, return_inverse=True)[1][metric]
     row, column = case[experiment] << 32 | experiment, place << 32 | name

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from hud.judging.comparison import MetricComparison
 from hud.pages.run.results import LABELS, RunResults
 from hud.tables.formatting import p_value, signed_percent
-from hud.tables.html import badge_html, element, join, span
+from hud.tables.html import badge_html, icon_html, join, span
 from runner.schema.compilations import shown_word
 from runner.schema.records import quality_words
 
@@ -23,7 +23,7 @@ _TONES = {True: "better", False: "worse", None: ""}
 @register.simple_tag
 def kind_label(kind: str) -> SafeString:
     icon, word, _words = LABELS[kind]
-    return join(element("span", icon, css="icon", aria_hidden="true"), word)
+    return join(icon_html(icon), word)
 
 
 register.filter(quality_words)
@@ -62,18 +62,18 @@ def pair_bars(line: MetricComparison) -> SafeString:
     step = max(2.0, min(9.0, 140 / max(len(line.changes), 1)))
     width, zone = f"{step * len(line.changes):.0f}", 0.02 * scale
     bars = ""
-    for place, change in enumerate(line.changes):
+    for index, change in enumerate(line.changes):
         if change is not None:
             end = middle - max(-reach, min(change, reach)) * scale
             top, height = min(end, middle), max(abs(end - middle), 1.0)
             bar = step - 2 if step > 3 else 1
             bars += (
-                f'<rect x="{place * step + 1:.1f}" y="{top:.1f}" width="{bar:.1f}" height="{height:.1f}"/>'
+                f'<rect x="{index * step + 1:.1f}" y="{top:.1f}" width="{bar:.1f}" height="{height:.1f}"/>'
             )
-    said = ", ".join(signed_percent(change) or "no value" for change in line.changes)
+    label = ", ".join(signed_percent(change) or "no value" for change in line.changes)
     return SafeString(
         f'<svg class="pair-bars" viewBox="0 0 {width} {_BARS}" width="{width}" height="{_BARS}" role="img"'
-        f' aria-label="Each {"draw" if line.draws else "pair"}: {said}">'
+        f' aria-label="Each {"draw" if line.draws else "pair"}: {label}">'
         f'<rect class="zone" x="0" y="{middle - zone:.1f}" width="{width}" height="{2 * zone:.1f}"/>'
         f'<line class="tick" x1="0" x2="{width}" y1="{middle:.0f}" y2="{middle:.0f}"/>'
         f'<g class="{_TONES[line.better]}">{bars}</g></svg>'
@@ -99,9 +99,9 @@ def pairs_picture(line: MetricComparison) -> SafeString:
             f'<line class="tick" x1="{x(tick)}" x2="{x(tick)}" y1="0" y2="{bottom}"/>'
             f'<text x="{x(tick)}" y="{bottom + 15}" text-anchor="middle">{text}</text>'
         )
-    for place, change in enumerate(line.changes):
-        y = _ROW * place + _ROW / 2
-        parts.append(f'<text x="0" y="{y + 4}">{name} {place}</text>')
+    for index, change in enumerate(line.changes):
+        y = _ROW * index + _ROW / 2
+        parts.append(f'<text x="0" y="{y + 4}">{name} {index}</text>')
         if change is None:
             parts.append(f'<text class="none" x="{x(0) + 6}" y="{y + 4}">no value</text>')
         else:
@@ -114,10 +114,10 @@ def pairs_picture(line: MetricComparison) -> SafeString:
             f'<line class="interval" x1="{x(line.low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>'
             f'<path class="diamond" d="M{x(line.change)} {y - 6}l6 6l-6 6l-6 -6z"/>'
         )
-    said = ", ".join("none" if change is None else f"{change:+.1%}" for change in line.changes)
+    label = ", ".join("none" if change is None else f"{change:+.1%}" for change in line.changes)
     mean = signed_percent(line.change) or "unknown"
     return SafeString(
         f'<svg class="pairs-picture" viewBox="0 0 {_WIDTH} {bottom + 20}" role="img"'
-        f' aria-label="Change of each {name.lower()} in {escape(line.metric.title)}: {said}; mean {mean}">'
+        f' aria-label="Change of each {name.lower()} in {escape(line.metric.title)}: {label}; mean {mean}">'
         f"{''.join(parts)}</svg>"
     )

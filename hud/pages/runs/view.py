@@ -117,7 +117,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     others = {name: without(request.GET, name, "before") for name in ("stream", "branch")}
     context = {
         "lines": shown,
-        "runs_html": _RUNS.html(shown, others, css="runs blocks", data_rows="data-rows"),
+        "runs_html": _RUNS.html(shown, others, css="runs", data_rows="data-rows"),
         "total": total,
         "next_before": next_before,
         "unknown": unknown,

@@ -155,10 +155,10 @@ class Newest:
         means = {}
         for column in columns:
             if column.key in _MEANS:
-                found = self.of_column(column, deciding=True)
-                found = found[found > 0]
-                if found.size:
-                    means[column.key] = geometric_mean(found.tolist()), found.size
+                values = self.of_column(column, deciding=True)
+                values = values[values > 0]
+                if values.size:
+                    means[column.key] = geometric_mean(values.tolist()), values.size
         undecided = int((self.undecided[there] > 0).any(axis=1).sum())
         return SuiteTotals(pass_rate(passed, passed, undecided), means)
 
@@ -207,7 +207,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
         },
     )
     kept = [metrics[pk] for pk in shown]
-    rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
+    rows, columns = np.array(ids, np.int64), np.array([metric.pk for metric in kept], np.int64)
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
     tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0, 0, np.nan, np.nan, 0)]

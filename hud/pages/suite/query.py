@@ -160,7 +160,7 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
         dict(zip((*CHOICES, "device", "experiments"), (*alike, count), strict=True))
         for alike, count in counted.items()
     ]
-    page.words = {choice: sorted({one[choice] for one in page.combinations}) for choice in CHOICES}
+    page.words = {choice: sorted({row[choice] for row in page.combinations}) for choice in CHOICES}
     page.places = {place(combination["arch"], combination["device"]) for combination in page.combinations}
     measured = """WHERE id IN (SELECT metric_id FROM hud_series
         WHERE experiment_id = ANY(%(experiments)s::int[]) AND stream_id = %(stream)s)"""
@@ -234,25 +234,25 @@ def _rows(
     numbers = (found.of_shown(table, places).tolist() for table in tables)
     rows, points = [], []
     for pk, *row in zip(found.ids.tolist(), places.tolist(), is_plain.tolist(), *numbers, strict=True):
-        one = experiments.get(pk)
-        if one is None:
+        experiment = experiments.get(pk)
+        if experiment is None:
             continue  # deleted meanwhile
         cells: list[Point | PlainCell | None] = []
         for at, plain, value, series, run, time_us in zip(*row, strict=True):
             if plain:
                 cells.append(PlainCell(value, found.metrics[at], series, run, time_us))
             elif at >= 0 and series in latest:
-                points.append(latest[series].show(one, found.metrics[at], targets))
+                points.append(latest[series].show(experiment, found.metrics[at], targets))
                 cells.append(points[-1])
             else:
                 cells.append(None)
-        known = {**vars(one), "arch": place(one.arch, one.device)}
+        known = {**vars(experiment), "arch": place(experiment.arch, experiment.device)}
         marks = [
             column.metrics.get(cell.metric.name, "") if cell else ""
             for column, cell in zip(page.columns, cells, strict=True)
         ]
         leading = next((cell for cell in cells if cell and cell.value is not None), None)
-        rows.append(SuiteRow(one, [known[choice] for choice in page.varying], cells, marks, leading))
+        rows.append(SuiteRow(experiment, [known[choice] for choice in page.varying], cells, marks, leading))
     if is_expected:
         expectations.add(stream.pk, points)
     return rows

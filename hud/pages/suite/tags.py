@@ -15,7 +15,7 @@ from hud.pages.suite.newest import SuiteTotals
 from hud.pages.suite.query import SPEEDUPS, PlainCell, SuitePage, SuiteRow
 from hud.pages.tags import cell_html, sparkline
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
-from hud.tables.html import NOTHING, badge_html, element, join
+from hud.tables.html import NOTHING, badge_html, element, icon_html, join
 from hud.tables.table import Column, DataTable, Order
 
 register = template.Library()
@@ -38,35 +38,41 @@ def suite_rows(page: SuitePage, may: Collection[str], in_stream: str) -> SafeStr
     attached = page.attached if "run" in may else []
     times = {row.leading.order_time for row in page.rows if row.leading}
     shown = {time: ago(time) for time in times}  # of few runs
-    return SafeString("".join([_row(row, attached, shown, in_stream) for row in page.rows]))
+    labels = [escape(column.title) for column in page.columns]
+    return SafeString("".join([_row(row, attached, shown, in_stream, labels) for row in page.rows]))
 
 
 def _row(
-    row: SuiteRow, attached: Collection[tuple[str, str]], times: Mapping[datetime, str], in_stream: str
+    row: SuiteRow,
+    attached: Collection[tuple[str, str]],
+    times: Mapping[datetime, str],
+    in_stream: str,
+    labels: list[str],
 ) -> str:
-    one = row.experiment
-    plain, tick, again, newest = one.title, "", "", ""
+    experiment = row.experiment
+    plain, tick, again, newest = experiment.title, "", "", ""
     title = escape(plain)
     if attached:
-        box = f'<input type="checkbox" name="experiment" value="{one.pk}" aria-label="Rerun {title}">'
+        box = f'<input type="checkbox" name="experiment" value="{experiment.pk}" aria-label="Rerun {title}">'
         tick = f'<td class="tick">{box}</td>'
-        if (one.device, one.arch) in attached:
-            again = f' <button class="small quiet" name="only" value="{one.pk}">Rerun</button>'
+        if (experiment.device, experiment.arch) in attached:
+            again = f' <button class="small quiet" name="only" value="{experiment.pk}">Rerun</button>'
     words = "".join(
         f'<td class="when">{escape(word).replace("_", "_<wbr>") or _UNKNOWN}</td>' for word in row.words
     )
     below = row.is_below_eager
     cells = "".join(
         [
-            f'<td class="num">{_cell(cell, below)}{_mark(cell, mark) if mark else ""}</td>'
-            for cell, mark in zip(row.cells, row.marks, strict=True)
+            f'<td class="num" data-label="{label}">'
+            f"{_cell(cell, below)}{_mark(cell, mark) if mark else ''}</td>"
+            for cell, mark, label in zip(row.cells, row.marks, labels, strict=True)
         ]
     )
     if row.leading:
         newest = f'<a href="{address(row.leading.run_id, "run")}">{times[row.leading.order_time]}</a>'
     name = title.replace(",", ",<wbr>").replace("[", "<wbr>[")
-    head = f'<a href="{address(one.pk, "experiment")}?{in_stream}"{long_name(plain)}>{name}</a>'
-    head += _DYNAMIC if one.dynamic else ""
+    head = f'<a href="{address(experiment.pk, "experiment")}?{in_stream}"{long_name(plain)}>{name}</a>'
+    head += _DYNAMIC if experiment.dynamic else ""
     return (
         f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
         f'<td class="when">{newest}{again}</td></tr>'
@@ -100,7 +106,11 @@ def _unit_html(sign: str) -> str:
 
 
 def _below(metric: Metric, shown: str) -> str:
-    return f'{shown} <span class="below">▼ slower than eager</span>' if metric.name in SPEEDUPS else shown
+    return (
+        f'{shown} <span class="below">{icon_html("worse")} below eager</span>'
+        if metric.name in SPEEDUPS
+        else shown
+    )
 
 
 @register.simple_tag

@@ -118,8 +118,8 @@ def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Matri
         elif backend in matrix.backends and not runtime:
             plain.setdefault(key, []).append((backend, value, experiment))
     for key, line in lines.items():
-        for one in plain.get(key[:-1], []):
-            line.add(*one)
+        for cells in plain.get(key[:-1], []):
+            line.add(*cells)
     return [line for line in lines.values() if set(matrix.ratio) <= set(line.times_s)]
 
 
@@ -162,7 +162,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     query.trends(page.rows)
     accelerators = visible_accelerators()
     offering = [accelerator for accelerator in accelerators if name in accelerator.catalog.get("suites", [])]
-    page.attached = sorted({(one.device, one.arch) for one in offering})
+    page.attached = sorted({(accelerator.device, accelerator.arch) for accelerator in offering})
     page.not_offered = matching.reasons_of([name], accelerators).get(name, "")
     counts = page.counts(filters)
     results = {"verdict": query.VERDICTS, "status": query.STATUSES, "target": query.TARGETS}
@@ -209,9 +209,9 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
         messages.error(request, "Tick the experiments to run again.")
         return redirect(back)
     groups: dict[tuple[str, str], list[Experiment]] = {}
-    for one in chosen:
+    for row in chosen:
         device, _colon, arch = form.cleaned_data["where"].partition(":")
-        groups.setdefault((device, arch) if device else (one.device, one.arch), []).append(one)
+        groups.setdefault((device, arch) if device else (row.device, row.arch), []).append(row)
     runs, stream = [], streams.of_request(request)
     for (device, arch), experiments in groups.items():
         resources = ResourceRequest(device, arch=arch)

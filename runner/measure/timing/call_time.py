@@ -133,7 +133,7 @@ def warning(times: PairedTimes) -> MeasurementWarning:
         deviation = MAD_TO_SD * median([abs(ratio - middle) for ratio in ratios])
         error = 1.2533 * deviation / math.sqrt(len(ratios))
     elif error > ENOUGH:
-        warnings.append(f"known to ±{error:.1%} (one standard error, {pairs}), not to {ENOUGH:.1%}")
+        warnings.append(f"uncertain by ±{error:.1%} (one standard error, {pairs}); the aim is ±{ENOUGH:.1%}")
     quality = "imprecise" if error > MOST_ERROR else ""
     apart = abs(math.log(times.speedup) - middle)
     if apart > max(ENOUGH, error):

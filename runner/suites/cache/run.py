@@ -107,7 +107,7 @@ def _compare(cold: float, warm: float) -> None:
 def results_of(pairs: list[Pair]) -> list[Result]:
     """Return our metrics with one sample for each pair, then cachebench's three, the last a single number."""
     colds, warms = zip(*pairs, strict=True)
-    cold_s, warm_s = ([one.first.compile_s for one in side] for side in (colds, warms))
+    cold_s, warm_s = ([part.first.compile_s for part in side] for side in (colds, warms))
     ratios = [warm / cold for cold, warm in zip(cold_s, warm_s, strict=True)]
     upstream_cold_s, upstream_warm_s = ([one.warm_up_difference_s for one in side] for side in (colds, warms))
     saved = (1 - sum(upstream_warm_s) / sum(upstream_cold_s)) * 100
@@ -166,15 +166,15 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
         with torch.set_grad_enabled(spec.mode == "training"):
             return function(model.inputs)
 
-    found = compile_time.first_calls(compiled, device, before_call=step.begin)
+    first = compile_time.first_calls(compiled, device, before_call=step.begin)
     counted = counters.counts()
     if not counted.harness["unique_graphs"]:
         raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
-    calls_ms = [*found.compiling_ms, *found.steady_ms, *[found.steady_ms[-1]] * _WARM_UP_CALLS]
+    calls_ms = [*first.compiling_ms, *first.steady_ms, *[first.steady_ms[-1]] * _WARM_UP_CALLS]
     first_ms = sum(calls_ms[:_WARM_UP_CALLS])
     size, entries = (now - before for now, before in zip(_contents(folder), already, strict=True))
     return Compiled(
-        first=found,
+        first=first,
         counted=counted,
         # the harness starts the toolchain on the clock
         warm_up_difference_s=(toolchain_ms + first_ms - sum(eager_ms)) / 1e3,
@@ -208,5 +208,5 @@ def _result(step: Step, compiled: Any) -> float:
 
 def _contents(folder: Path) -> tuple[int, int]:
     """Return the bytes and the number of files in a folder."""
-    sizes = [os.lstat(Path(place) / name).st_size for place, _, names in os.walk(folder) for name in names]
+    sizes = [os.lstat(Path(path) / name).st_size for path, _, names in os.walk(folder) for name in names]
     return sum(sizes), len(sizes)

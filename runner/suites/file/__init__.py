@@ -32,8 +32,8 @@ class FileSuite(HarnessSuite):
 
 def own_file() -> Path | None:
     """Return the file that this process was given."""
-    given = os.environ.get(VARIABLE)
-    return Path(given) if given else None
+    path = os.environ.get(VARIABLE)
+    return Path(path) if path else None
 
 
 def file_suite() -> FileSuite:

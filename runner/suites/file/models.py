@@ -30,13 +30,13 @@ def build(case: str, request: model.ModelRequest) -> model.LoadedModel:  # noqa:
         raise _bad_file(f"{path.name} ends its process: exit({error.code})") from error
     if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
         raise _bad_file("build() returns (module or callable, inputs)")
-    called, given = made
+    called, inputs = made
     module = called if isinstance(called, torch.nn.Module) else model.Called(called)
     module = module.to(request.device)
     if not request.dropout:
         model.without_dropout(module)
     inputs = pytree.tree_map(
-        lambda value: value.to(request.device) if torch.is_tensor(value) else value, _inputs(given)
+        lambda value: value.to(request.device) if torch.is_tensor(value) else value, _inputs(inputs)
     )
     sizes = {len(value) for value in pytree.tree_leaves(inputs) if torch.is_tensor(value) and value.dim()}
     batched = len(sizes) == 1
@@ -65,11 +65,11 @@ def _build_function(path: Path) -> Callable[[], Any]:
     return build
 
 
-def _inputs(given: Any) -> model.Inputs:
-    if torch.is_tensor(given):
-        return (given,)
-    if isinstance(given, tuple | list):
-        return tuple(given)
-    if isinstance(given, dict):
-        return given
+def _inputs(inputs: Any) -> model.Inputs:
+    if torch.is_tensor(inputs):
+        return (inputs,)
+    if isinstance(inputs, tuple | list):
+        return tuple(inputs)
+    if isinstance(inputs, dict):
+        return inputs
     raise _bad_file("the inputs of build() are a tensor, a tuple or a dict")

@@ -21,6 +21,9 @@ REPEATS = 15
 LIMIT_MS = 25
 COMPILATIONS = 90  # of a model and of a kernel
 LARGEST_KB = 150  # of a page, gzip, beside the chart library
+_FIFTY = "stream=nightly&suite=timm&metric=device_speedup&nights=200&" + "&".join(
+    f"case=model_{number:02}" for number in range(10)
+)
 _GZIP = {"accept-encoding": "gzip"}
 
 
@@ -118,6 +121,8 @@ def addresses() -> list[str]:
         "/models/timm/model_01/": "/models/timm/model_01.json",
         **{f"/experiments/{one}/": f"/experiments/{one}.json" for one in (model, kernel, generated)},
         f"/experiments/{generated}/?points=1000&table=all": f"/experiments/{generated}.csv?points=1000",
+        "/explore/": "/explore.json",
+        f"/explore/?{_FIFTY}": f"/explore/?{_FIFTY}&relative=first",
         "/runs/": "/runs.json",
         f"/runs/{newest}/": f"/runs/{newest}.json",
         f"/runs/{newest}/live": "/hosts/live",

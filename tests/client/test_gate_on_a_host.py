@@ -1,0 +1,59 @@
+"""The gate through the product, on this machine's CPU: equal builds pass, planted slow ones are found. For an
+idle machine; `GATE_EQUAL` and `GATE_PLANTED` say how many of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hud.accounts.keys import create_key
+from hud.models import Accelerator, Host
+from runner.__main__ import main
+from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess
+from tests.support.servers import Hud
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.soak
+EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "20")), int(os.environ.get("GATE_PLANTED", "10"))
+_SLOW = "ATEN_CPU_CAPABILITY=default"  # inductor then writes code without vectors
+CASE = ["--suite", "micro", "--case", "layer_norm", "--budget", "40", "--format", "json"]
+
+
+@pytest.fixture
+def host(live_hud: Hud, tmp_path: Path) -> Iterator[HostProcess]:
+    """A host with a build, the same again, and one that compiles slower code."""
+    _key, secret = create_key(name="host", scopes=["host"], who="test", host=Host.objects.create(name="here"))
+    words = ["-m", "runner", "attach", "--hud", live_hud.url, "--key", secret, "--devices", "cpu"]
+    for name, variables in (("base", ""), ("same", ""), ("slow", f",{_SLOW}")):
+        words += ["--python", f"{name}={sys.executable}{variables}"]
+    (tmp_path / "sitecustomize.py").write_text(ANSWERS_FOR_COMPILE)
+    words += ["--data", str(tmp_path / "agent")]
+    process = HostProcess(tmp_path, words, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    process.start()
+    wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
+    yield process
+    process.stop()
+
+
+def test_equal_builds_pass_and_planted_ones_are_found(
+    live_hud: Hud, host: HostProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = create_key(name="ci", scopes=["read", "run"], who="t")[1]
+    counts: dict[str, Counter[int]] = {"same": Counter(), "slow": Counter()}
+    for name, times in (("same", EQUAL), ("slow", PLANTED)):
+        sides = ["--base", "environment:base", "--head", f"environment:{name}"]
+        for _time in range(times):
+            status = main(["gate", "--hud", live_hud.url, "--key", key, *sides, *CASE])
+            counts[name][status] += 1
+            cases = json.loads(capsys.readouterr().out)["cases"]
+            with capsys.disabled():
+                print(name, status, [(case["metric"], case["answer"], case["why"]) for case in cases])
+    assert counts["same"][1] == 0
+    assert counts["same"][0] >= 0.75 * EQUAL
+    assert counts["slow"][1] == PLANTED
