@@ -124,7 +124,7 @@ def _is_readable(pattern: Any) -> bool:
         return False
     needs = needs_of(pattern.name or "") or {}
     own = {"data_format", "artifact_pk"}.isdisjoint(pattern.pattern.converters)
-    return "GET" in needs and own and pattern.name != "runner"  # which pip reads
+    return "GET" in needs and own
 
 
 @pytest.fixture
