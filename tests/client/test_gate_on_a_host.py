@@ -15,6 +15,7 @@ import pytest
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Host
 from runner.__main__ import main
+from runner.client.gate import STATUS
 from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
@@ -50,6 +51,7 @@ def test_equal_builds_pass_and_planted_ones_are_found(
         sides = ["--base", "environment:base", "--head", f"environment:{name}"]
         for _time in range(times):
             status = main(["gate", "--hud", live_hud.url, "--key", key, *sides, *CASE])
+            assert status in STATUS.values()
             counts[name][status] += 1
             cases = json.loads(capsys.readouterr().out)["cases"]
             with capsys.disabled():

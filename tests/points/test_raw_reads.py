@@ -54,7 +54,7 @@ ALLOWED = {
     r"/api/v1/export": "",  # raw
     r"/(runs|uploads)/\d+/delete": "",  # what would go
 }
-FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)|/notifications(/|\.json)")  # lead elsewhere
+FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)|/notifications(/|\.json)|/upload/")  # lead elsewhere
 STATUSES = {
     "/statusz": {200, 503},
     "/login/": {302},

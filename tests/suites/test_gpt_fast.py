@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from runner.launch.launch import launch
 from runner.measure.state.device import Device
 from runner.schema.metrics import gpt_fast_target
 from runner.schema.options import OptionValue
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.suites.gpt_fast import run as gpt_fast
@@ -31,6 +32,7 @@ needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor
 SMALL: dict[str, OptionValue] = {"layers": 1, "new_tokens": 8, "samples": 2, "repeat": 10, "budget_s": 0}
 TOKENS = 14
 PROMPT = 6
+CPU = Device("cpu", "x86_64", "", 0, 1)
 
 
 def task(case: str, dtype: str, **knobs: OptionValue) -> TaskSpec:
@@ -58,6 +60,7 @@ def test_tokens_are_generated_checked_and_timed(
     per_s = found["token_per_sec"]["metric"]["benchmark_values"]
     bandwidth = found["memory_bandwidth(GB/s)"]["metric"]
     assert len(per_s) == 2
+    assert found["peak_rss_bytes"]["metric"]["benchmark_values"][0] > 1e6
     active = bandwidth["extra_info"]["active_weight_bytes"]
     assert bandwidth["benchmark_values"][0] == pytest.approx(active * per_s[0] / 1e9, rel=1e-5)
     assert len(found["compiled_latency_ms"]["metric"]["benchmark_values"]) >= 10
@@ -216,3 +219,31 @@ def test_its_files_say_models_as_its_script_does(tmp_path: Path) -> None:
     said = json.loads(path.with_suffix(".json").read_text().splitlines()[0])
     assert said["model"]["type"] == "OSS model"
     assert (said["metric"]["benchmark_values"], said["metric"]["target_value"]) == (["205.00"], 144)
+
+
+def test_a_model_without_torchao_says_which_package_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    small = task("toy-llama", "bfloat16", quantization="int8", **SMALL)
+    SUITES["gpt_fast"].check(small)
+    assert SUITES["gpt_fast"].packages_of(small) == ("torchao",)
+    with pytest.raises(TaskFailure) as caught:
+        gpt_fast._build_model(small, TOKENS, CPU)
+    assert (caught.value.status, caught.value.code) == ("unsupported", "no_torchao")
+    assert "install torchao" in caught.value.reason
+    for case, dtype in (("toy-llama", "int8"), ("toy-mixtral", "bfloat16")):
+        with pytest.raises(BadRequest):
+            SUITES["gpt_fast"].check(task(case, dtype, quantization="int8"))
+
+
+def test_torchao_quantises_linear_layers_and_their_bytes_are_counted() -> None:
+    pytest.importorskip("torchao")
+    plain = gpt_fast._build_model(task("toy-llama", "bfloat16", **SMALL), TOKENS, CPU)
+    model = gpt_fast._build_model(task("toy-llama", "bfloat16", quantization="int8", **SMALL), TOKENS, CPU)
+    eager = steps(temperature=0.8, top_k=20)
+    assert 0.5 < model.active_weight_bytes() / plain.active_weight_bytes() < 0.6
+    assert compare(model, eager, eager, prompt=PROMPT, new_tokens=8)["same_token"] == 1.0
+    with pytest.raises(TaskFailure) as caught:
+        gpt_fast._build_model(task("toy-llama", "bfloat16", quantization="int4", **SMALL), TOKENS, CPU)
+    assert caught.value.code == "no_quantisation"

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 from runner.formats.torchdynamo.names import backend_of
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
 from runner.schema.compilations import BISECTED
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Selection, plan
 from runner.suites import suite_of
+from runner.suites.torchdynamo import run as torchdynamo
 from runner.system import machine
 from tests.conftest import NO_HEADERS
 from tests.suites.small_model import BLIND, BREAKS, UNTRACED
@@ -43,7 +46,7 @@ _SPECS = {
     "training": task(mode="training", case=BREAKS, test="performance", keep_trace=True, **_QUICK),
     "dynamic": task(dynamic=True, dtype="amp", test="performance", **_QUICK),
     "wrong": task("relu_accuracy_error_TESTING_ONLY", explain=60, **_QUICK),
-    "raises": task("relu_compile_error_TESTING_ONLY", minify="compile", **_QUICK),
+    "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
     "exported": task("inductor_export", test="accuracy"),
     "precompiled": task("inductor", case=BREAKS, export="aot_precompile", test="accuracy"),
@@ -173,8 +176,28 @@ def test_what_does_not_compile_leaves_the_eager_stage(done: dict[str, Done]) -> 
     assert found.metric("accuracy")["extra_info"]["code"] == "fail_to_run"
     assert found.metric("speedup")["extra_info"]["status"] == "failed"
     assert found.metric("warm_compile_s")["extra_info"]["status"] == "not_run"
-    assert "relu" in (found.folder / "artifacts" / "minifier" / "repro.py").read_text()
     assert "eager_peak_rss_bytes" in found.names()
+
+
+@pytest.mark.parametrize(("asked", "status"), [("compile", "failed"), ("accuracy", "wrong")])
+def test_only_the_failure_that_is_asked_for_is_minified_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, status: str
+) -> None:
+    stages: list[str] = []
+
+    def run_stage(name: str, work: Any, **_about: Any) -> None:
+        stages.append(name)
+        assert work.keywords["wrong"] == (status == "wrong")
+        (tmp_path / "artifacts" / "minifier").mkdir(parents=True)
+
+    monkeypatch.setattr(torchdynamo, "run_stage", run_stage)
+    runner = torchdynamo.StageRunner(task(minify=asked), Report(tmp_path), None, fresh=True)
+    for found in ("timed_out", *{"wrong", "failed"} - {status}):
+        runner._explained("accuracy", TaskFailure(found, "", ""))
+    failures_of_others = list(stages)
+    for _stage in ("accuracy", "compiles"):
+        runner._explained("accuracy", TaskFailure(status, "", ""))
+    assert (failures_of_others, stages) == ([], ["minify"])
 
 
 def test_a_backend_that_torch_does_not_have_is_unsupported(done: dict[str, Done]) -> None:

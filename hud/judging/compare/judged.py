@@ -167,10 +167,10 @@ class ComparedRow:
     @property
     def about(self) -> str:
         """Return what tells experiments of one title apart."""
-        one = self.experiment
-        mode = "" if one.mode == "inference" else one.mode
-        arch = (one.arch or one.device) if self.with_arch else ""
-        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
+        experiment = self.experiment
+        mode = "" if experiment.mode == "inference" else experiment.mode
+        arch = (experiment.arch or experiment.device) if self.with_arch else ""
+        return " · ".join(filter(None, (experiment.suite, experiment.backend, experiment.dtype, mode, arch)))
 
     @property
     def of_best(self) -> int:
@@ -195,15 +195,15 @@ class ComparedRow:
     def choose(self, of_heads: Sequence[Sequence[JudgedCell]]) -> None:
         """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
         first."""
-        for place, pairs in enumerate(of_heads):
+        for index, pairs in enumerate(of_heads):
             moved, unsure = (
                 sorted((pair for pair in pairs if getattr(pair, kind)), key=lambda pair: -pair.score)
                 for kind in ("moved", "undecided")
             )
             leading = [pair for pair in pairs[:1] if pair.undecided]
             known = [pair for pair in pairs if pair.reason == KNOWN_FAILURE]
-            self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
-            self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
+            self.cells[index] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
+            self.also += [cell.metric.title for cell in moved[1:] if cell.metric.title not in self.also]
         self.choose_best()
         for head in of_heads[0]:
             ends = head.base.value, head.head.value  # None where it failed

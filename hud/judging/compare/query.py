@@ -165,8 +165,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     }
     cohort = Cohort.read(points, metrics, {**subject, "suite": filters.suite})
     places = Places.read(points)
-    known = [judged.known_failures(cohort, place, places) for place in range(1, len(sides))]
-    pairs = [judged.screen(cohort, place, filters.metric) for place in range(1, len(sides))]
+    known = [judged.known_failures(cohort, index, places) for index in range(1, len(sides))]
+    pairs = [judged.screen(cohort, index, filters.metric) for index in range(1, len(sides))]
     rows = _rows(cohort, places, filters.metric, known, pairs)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
@@ -177,13 +177,13 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     movers, undecided, quiet = (sorted(section, key=lambda row: -row.score) for section in sections[:3])
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
     candidates = []
-    for place, side in enumerate(sides[1:], start=1):
-        groups = groups_of.read(cohort, place, places, known[place - 1])
-        cells = [cell for row in rows if (cell := row.cells[place - 1])]
+    for index, side in enumerate(sides[1:], start=1):
+        groups = groups_of.read(cohort, index, places, known[index - 1])
+        cells = [cell for row in rows if (cell := row.cells[index - 1])]
         verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
-        totals = groups_of.totals(cohort, place, groups, known[place - 1])
-        axes = partial(groups_of.axes, cohort, place, totals, pairs[place - 1].noise)
+        totals = groups_of.totals(cohort, index, groups, known[index - 1])
+        axes = partial(groups_of.axes, cohort, index, totals, pairs[index - 1].noise)
         candidates.append(Candidate(side, verdicts, reasons, totals, groups, cohort.across, axes))
     return ComparePage(
         stream,

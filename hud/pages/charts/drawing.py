@@ -151,8 +151,12 @@ def hosts(canvas: Canvas) -> SafeString:
         cells.append(
             f'<rect class="host{odd}" x="{x:.1f}" y="1" width="{max(length, 2):.1f}" height="{STRIP - 2}"/>'
         )
-        name = escape(host or "unknown") if length > 90 else ""
-        texts.append(f'<text class="tick start" x="{x / 10:.2f}%" dx="4" y="10.5">{name}</text>')
+        name, most = host or "unknown", int(length / 34)  # characters, also on a phone
+        shown = "" if most < 3 else name if len(name) <= most else f"{name[: most - 1]}…"
+        texts.append(
+            f'<text class="tick start" x="{x / 10:.2f}%" dx="4" y="10.5">'
+            f"<title>{escape(name)}</title>{escape(shown)}</text>"
+        )
     return _svg(STRIP, "Host of each run", cells, texts)
 
 

@@ -20,7 +20,7 @@ from hud.pages.backends_table import backend_place, colour
 from hud.pages.sparkline import change_interval
 from hud.pages.tags import path
 from hud.tables.formatting import address, signed_percent, unit
-from hud.tables.html import badge_html, element, join, link, span
+from hud.tables.html import badge_html, element, icon_html, join, link, span
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 660, 86, 10  # of the chart of a metric
@@ -169,8 +169,8 @@ def ends(mean: Mean) -> str:
 
 @register.filter
 def moved(mean: Mean, tone: str) -> str:
-    icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
-    change = f'<span class="{tone or "faint"}">{icon}{signed_percent(mean.change)}</span>'
+    icon = icon_html(tone) if tone in ("better", "worse") else ""
+    change = f'<span class="{tone or "faint"}">{icon} {signed_percent(mean.change)}</span>'
     return f'{change} <span class="faint">{text.interval_of(mean)}</span>'
 
 

@@ -71,7 +71,8 @@ def runner(request: HttpRequest, name: str = "") -> HttpResponse:
         return HttpResponse(wheel.content(), content_type="application/zip")
     if name:
         return HttpResponseNotFound("this dashboard has another runner now: see /runner/", "text/plain")
-    return HttpResponse(f'<!doctype html><title>Runner</title><a href="{current}">{current}</a>')
+    link = f'<main><h1>Runner</h1><a href="{current}">{current}</a></main>'
+    return HttpResponse(f'<!doctype html><html lang="en"><title>Runner</title>{link}</html>')
 
 
 def live(request: HttpRequest) -> HttpResponse:

@@ -60,6 +60,7 @@ class Detail:
     charts: Multiples | None
     pairs: list[MetricComparison] = field(default_factory=list)
     commits: list[RankedCommit] = field(default_factory=list)
+    has_all: bool = False  # commits of its range
 
     choice: Choice = _CHOICE
 
@@ -90,6 +91,7 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
     environment, names, same_facts = _differences(regression)
     clues = Clues.of(regression, shown.table.attribution if shown else None, names)
     ends = commits.ends(regression)
+    line = commits.of_range(*ends) if ends else []
     states = [RegressionState(line.state) for line in cause.lines]
     return Detail(
         regression,
@@ -104,7 +106,8 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
         shown,
         _charts(regression),
         _pairs(regression),
-        commits.rank(commits.of_range(*ends), clues) if ends else [],
+        commits.rank(line, clues),
+        bool(ends and line and line[-1].parent.startswith(ends[0])),
     )
 
 

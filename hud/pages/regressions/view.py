@@ -114,7 +114,7 @@ def _detail_context(page: query.RegressionsPage, detail: Detail) -> dict[str, An
         "pairs_run": detail.regression.concluded_run_id or detail.regression.pairs_run_id,
     }
     if bisect:
-        steps_html = table.STEPS.html(steps, bisect, css="readings")
+        steps_html = table.STEPS.html(steps, bisect)
         context |= {"steps_html": steps_html, "usual_steps": most_steps(len(bisect.builds))}
     if detail.charts:
         canvas = Canvas(detail.charts.slots, detail.choice)

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
 from runner.schema.tasks import KEPT_CACHES
 from runner.suites.tables import options_of, rows_of
 
+_MIXTURES = ("Mixtral", "toy-mixtral")  # whose experts are stacked, and no linear layers
 SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
 DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")
 COMPILE_METRICS = ("compilation_time(s)", "cold_compile_s", "warm_compile_s")
@@ -15,6 +16,18 @@ COMPILE_METRICS = ("compilation_time(s)", "cold_compile_s", "warm_compile_s")
 
 @dataclass(frozen=True)
 class GenerationSuite(Suite):
+    def check(self, task: TaskSpec) -> None:
+        super().check(task)
+        if task.setting("quantization") != "none" and (
+            task.dtype == "int8" or task.case.startswith(_MIXTURES)
+        ):
+            raise BadRequest(
+                f"{self.name}/{task.case}: torchao quantises linear layers of bfloat16", "quantization"
+            )
+
+    def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
+        return () if task.setting("quantization") == "none" else ("torchao",)
+
     def has_compilations(self, task: TaskSpec) -> bool:
         return task.setting("caches") == "fresh"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from runner.suites.gpt_fast.quantise import tensor_bytes
 from runner.suites.tables import rows_of
 
 _EPSILON = 1e-5  # of the norms
@@ -235,4 +236,4 @@ def _normal(size: tuple[int, ...], deviation: float, device: str) -> torch.Tenso
 
 
 def _bytes(module: nn.Module) -> int:
-    return sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
+    return sum(map(tensor_bytes, (*module.parameters(), *module.buffers())))

@@ -20,7 +20,7 @@ import torch
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
-from runner.measure import ceilings
+from runner.measure import ceilings, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.counters import graph_facts
@@ -42,7 +42,8 @@ from runner.schema.suite import TaskSpec
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.generate import Steps, compare, compiled, sequence, steps
-from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
+from runner.suites.gpt_fast.model import SHAPES, Linear, Transformer, weight_bytes
+from runner.suites.gpt_fast.quantise import quantise
 
 _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
 _CLOCK = "host clock around a sequence"
@@ -139,7 +140,11 @@ def _build_model(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
         reason = f"the weights need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
         raise TaskFailure("oom", "out_of_memory", reason)
     context = -(-tokens // _ROUND) * _ROUND
-    return Transformer(shape, int8=int8, context=context, device=device.type).eval()
+    model = Transformer(shape, int8=int8, context=context, device=device.type).eval()
+    how = str(spec.setting("quantization"))
+    if how != "none":
+        quantise(model, how, Linear)
+    return model
 
 
 def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Generator, FirstCalls]:
@@ -217,7 +222,8 @@ def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: FirstCalls | No
 
 
 def _sequence_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
-    """Time whole sequences including prefill, as gpt-fast does."""
+    """Time whole sequences including prefill, as gpt-fast does, with the memory that they need."""
+    memory.reset(generator.device)
     samples = cast("int", spec.setting("samples"))
     per_s = []
     for sample in range(samples):
@@ -227,6 +233,7 @@ def _sequence_results(spec: TaskSpec, report: Report, generator: _Generator) -> 
     active = generator.model.active_weight_bytes()
     bandwidth = [active * value / 1e9 for value in per_s]
     return [
+        *memory.peaks(generator.device, "compiled"),
         Result("token_per_sec", per_s, _CLOCK),
         Result("memory_bandwidth(GB/s)", bandwidth, _CLOCK, facts={"active_weight_bytes": active}),
     ]

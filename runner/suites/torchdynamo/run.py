@@ -56,6 +56,7 @@ _COMPILERS = (
 _PLACE_S = 120.0  # at most, to ask for the device
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
+_MINIFIED = {"wrong": "accuracy", "failed": "compile", "crashed": "compile"}  # statuses by the option
 _MINIFY_SHARE = 0.8  # of the time that is left after a failure
 _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
 
@@ -193,15 +194,15 @@ class StageRunner:
     def _minify(self, stage: str, failure: TaskFailure) -> None:
         """Leave the smallest graph that fails as an artifact, where the option `minify` asks for it."""
         folder = self._report.folder / "artifacts" / "minifier"
-        wrong = failure.status == "wrong"
-        if self._spec.setting("minify") != ("accuracy" if wrong else "compile") or folder.exists():
+        kind = _MINIFIED.get(failure.status)
+        if kind is None or kind != self._spec.setting("minify") or folder.exists():
             return
         limit_s = _MINIFY_SHARE * (self._ends - time.monotonic())
         work = partial(
             minify,
             partial(getattr(stages, stage), self._spec),
             folder,
-            wrong=wrong,
+            wrong=kind == "accuracy",
             after="aot" if backend_of(self._spec).is_inductor else "dynamo",
             limit_s=_MINIFY_SHARE * limit_s,
         )

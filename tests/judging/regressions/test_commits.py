@@ -223,6 +223,10 @@ def test_commits_are_pushed_once_by_a_key_that_may_upload(client: Client) -> Non
     page = client.get("/regressions/", {"open": regression.pk})
     assert page.status_code == 200
     assert page.text.count("A &lt;b&gt;title&lt;/b&gt;") == 2
+    assert page.context["page"].detail.has_all
+    Commit.objects.filter(sha=shas[1]).delete()
+    page = client.get("/regressions/", {"open": regression.pk})
+    assert not page.context["page"].detail.has_all
     Commit.objects.all().delete()
     assert "/runs/?commit=" in client.get("/regressions/", {"open": regression.pk}).text
 
