@@ -100,7 +100,7 @@ def choice_ledger(processes: Sequence[Process]) -> Ledger | None:
         slot_us = math.fsum(own)
         records = _records(slot, alike)
         best = next((record for record in records if record.proven_by), None)
-        given = _predicted(slot, alike, records, len(free)) if best else own
+        given = _predicted(slot, alike, records, len(free)) if best and len(records) > 1 else own
         best_us += best.time_us if best else slot_us
         for index in range(len(alike)):
             drawn[index] += own[index]
