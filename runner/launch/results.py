@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.formats.scalars import finite, is_deeper
+from runner.schema.protocol import version
 from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Json
 from runner.schema.suite import Expected, TaskSpec
 from runner.schema.tasks import TaskOutcome, missing
@@ -154,7 +155,7 @@ def _place(task: TaskSpec, python: str, variables: Mapping[str, str]) -> dict[st
     environment = interpreters.environment_of(task.device, interpreters.Interpreter(python, variables))
     arch = environment.gpu if task.device == "cuda" else platform.machine()
     host = variables.get("RUNNER_HOST") or platform.node()
-    return {"arch": arch, **environment.to_record_fields(host), "timestamp": time.time()}
+    return {"arch": arch, **environment.to_record_fields(host, version()), "timestamp": time.time()}
 
 
 def _wrong_part(record: Json) -> str:

@@ -14,6 +14,7 @@ from runner.measure.state.device import Device, environment
 from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
 from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
+from runner.schema.protocol import version
 from runner.schema.records import NO_WARNING, Json, MeasurementWarning
 from runner.schema.statistics import spread
 from runner.schema.suite import TaskSpec
@@ -60,7 +61,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         host = os.environ.get("RUNNER_HOST") or platform.node()
-        self._place = (self.known_environment or environment(self.device)).to_record_fields(host)
+        self._place = (self.known_environment or environment(self.device)).to_record_fields(host, version())
         self._compilation = self.spec.compilation_facts(os.environ)
         self._timestamp = time.time()
 

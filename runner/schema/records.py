@@ -30,8 +30,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from runner.schema.protocol import version
-
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
 
 # Outcome of a case inside a run, in the order in which a page lists them.
@@ -197,19 +195,20 @@ class Environment:
         text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def to_record_fields(self, host: str) -> dict[str, Json]:
-        """Return `runners` and `dependencies` of a v3 record."""
+    def to_record_fields(self, host: str, runner_version: str = "") -> dict[str, Json]:
+        """Return `runners` and `dependencies` of a v3 record; an export says no version of the runner."""
         versions = {"torch": {"version": self.torch, "sha": self.torch_git}}
         versions["triton"] = {"version": self.triton}
         versions.update({name: {"version": version} for name, version in self.packages.items()})
         facts = {name: getattr(self, name) for name in (*_FACTS, "gpu_memory_bytes", "variables")}
+        facts["runner"] = runner_version
         runner = {
             "name": host,
             "type": self.gpu or self.cpu,
             "cpu_info": self.cpu,
             "cpu_count": self.cpu_count,
             "gpu_info": self.gpu,
-            "extra_info": {key: value for key, value in facts.items() if value} | {"runner": version()},
+            "extra_info": {key: value for key, value in facts.items() if value},
         }
         known = {name: entry for name, entry in versions.items() if entry["version"]}
         return {"runners": [runner], "dependencies": known}

@@ -275,6 +275,7 @@ def test_the_longest_name_of_a_dump_is_one_that_a_disk_takes(tmp_path: Path) -> 
         option.name: max(option.choices, key=len) for option in SUITES["xla"].options if option.choices
     }
     widest["origin"] = "dummy"  # the model's own
+    widest["xla_flags"] = " ".join([f"--xla_{'a' * 70}={'9' * 70}"] * 10)
     task = TaskSpec("xla", "dummy_attention", "training", "bfloat16", "openxla", "cpu", knobs=widest)
     XlaFiles(tmp_path / "x").add(finished(TaskSpec.from_json(task.to_json()), of_xla(task), tmp_path / "0"))
     assert len(files_in(tmp_path / "x")) == 3

@@ -227,7 +227,7 @@ def test_the_page_dismisses_only_what_the_draw_cannot_hide(
     run = ab_run(experiment)
     measure(run, experiment, sides, **more)
     text = client.get(f"/runs/{run.pk}/").content.decode()
-    badges = re.findall(r'class="badge [^>]*>(?:<span[^>]*>[^<]*</span>)?\s*([^<]+)<', text)
+    badges = re.findall(r'class="badge [^>]*>(?:<svg.*?</svg>)?\s*([^<]+)<', text)
     words = [badge for badge in badges if badge in {"dismissed", "confirmed", "same code"}]
     assert words.count(word) >= 2 + more.get("with_kernels", True), "headline, kernels and table"
     assert word == "dismissed" or "dismissed" not in words

@@ -279,5 +279,5 @@ def test_the_head_lists_streams_and_each_link_of_a_page_names_its_stream(client:
     assert len(names) == 8
     main = text[text.index("<main") :]
     for link in re.findall(r'href="([^"#]+)"', main):
-        assert "stream=nightly" in link or link.startswith(("/runs/", "/hosts/")), link
+        assert "stream=nightly" in link or link.startswith(("/runs/", "/hosts/", "/glossary/")), link
     assert 'href="/funnel/?stream=nightly"' in text

@@ -18,6 +18,7 @@ from runner.measure import ceilings
 from runner.measure.recorder import Result
 from runner.schema.metrics import GPT_FAST_SIZES
 from runner.schema.options import OptionValue
+from runner.schema.protocol import version
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.micro import SIZES, size_metrics
@@ -72,6 +73,7 @@ def test_a_kernel_is_compiled_checked_and_timed(folder: Path) -> None:
     assert record["benchmark"]["extra_info"]["knobs"] == {"D": 256}
     assert record["metric"]["extra_info"]["n"] >= 20
     assert record["runners"][0]["name"] == "box"
+    assert record["runners"][0]["extra_info"]["runner"] == version()
     assert record["dependencies"]["torch"]["version"]
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     phases = [(event["phase"], event["done"], event["total"], event["label"]) for event in events]

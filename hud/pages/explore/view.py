@@ -189,7 +189,7 @@ def explore(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "table": SERIES.html(in_order, page, css="blocks"),
         "counts": [(counts[name], name, tone) for name, tone in _MOVED.items() if counts[name]],
         "none": query_string.none_matches(streams.link(reverse("explore")), "No series"),
-        "query": _address(page.filters),
+        "query": f"?{request.GET.urlencode()}" if request.GET else "",
         "complaints": complaints + page.complaints,
     }
     return render(request, "explore/explore.html", context)

@@ -7,6 +7,7 @@ from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotFound
 from django.shortcuts import get_object_or_404, redirect, render
+from django.templatetags.static import static
 from django.urls import reverse
 
 from hud.hosts import registration
@@ -71,8 +72,9 @@ def runner(request: HttpRequest, name: str = "") -> HttpResponse:
         return HttpResponse(wheel.content(), content_type="application/zip")
     if name:
         return HttpResponseNotFound("this dashboard has another runner now: see /runner/", "text/plain")
+    icon = f'<link rel="icon" href="{static("favicon.svg")}">'
     link = f'<main><h1>Runner</h1><a href="{current}">{current}</a></main>'
-    return HttpResponse(f'<!doctype html><html lang="en"><title>Runner</title>{link}</html>')
+    return HttpResponse(f'<!doctype html><html lang="en"><title>Runner</title>{icon}{link}</html>')
 
 
 def live(request: HttpRequest) -> HttpResponse:
