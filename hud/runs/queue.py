@@ -20,7 +20,7 @@ from hud.models import ACTIVE, RUN_CLASSES, Accelerator, Run, RunClass, State, T
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.sql import fetch, fetch_tuples
-from hud.states.fair_share import Waiting, expected_starts
+from hud.states.fair_share import WaitingRun, expected_starts
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 
@@ -173,7 +173,7 @@ def _estimate(lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
         else:
             free_in_s[place] = max(task_s - ran_s, 0.0)
     waiting = [
-        Waiting(
+        WaitingRun(
             line.run,
             line.run_class,
             line.owner,

@@ -17,7 +17,7 @@ _MOST_TASKS = 1000  # that `expected_starts` looks ahead
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingRun:
     """A run with tasks that nobody has claimed."""
 
     run: int
@@ -31,14 +31,14 @@ class Waiting:
 
 
 def next_run(
-    waiting: Sequence[Waiting], place: int, served: Mapping[tuple[RunClass, str], float], nights_ago: int
-) -> Waiting | None:
+    waiting: Sequence[WaitingRun], place: int, served: Mapping[tuple[RunClass, str], float], nights_ago: int
+) -> WaitingRun | None:
     """Return the run whose task an accelerator gets next, or None. `served` has the time of the last task of
     a class and owner, `nights_ago` how many tasks the accelerator has had since its last one of a night."""
     here = [run for run in waiting if run.tasks and place in run.places]
     first = "night" if nights_ago >= NIGHT_EVERY - 1 else ""
 
-    def order(run: Waiting) -> tuple[bool, int, float, float, int]:
+    def order(run: WaitingRun) -> tuple[bool, int, float, float, int]:
         turn = served.get((run.run_class, run.owner), -inf)
         return run.run_class != first, RUN_CLASSES.index(run.run_class), turn, run.created, run.run
 
@@ -46,7 +46,7 @@ def next_run(
 
 
 def expected_starts(
-    waiting: Sequence[Waiting],
+    waiting: Sequence[WaitingRun],
     free_in_s: Mapping[int, float],
     served: Mapping[tuple[RunClass, str], float],
     nights_ago: Mapping[int, int],

@@ -13,17 +13,17 @@ from django.db.models import F
 
 from hud.models import Accelerator, RunRequest, Task, Turn
 from hud.runs import queue, tasks
-from hud.states.fair_share import NIGHT_EVERY, RUN_CLASSES, Waiting, expected_starts, next_run
+from hud.states.fair_share import NIGHT_EVERY, RUN_CLASSES, WaitingRun, expected_starts, next_run
 from tests.support.claims import attach, end, request
 
 CASES = ("layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu")
 
 
-def run_of(number: int, owner: str, tasks: int, run_class: str = "person") -> Waiting:
-    return Waiting(number, run_class, owner, float(number), tasks, 10.0, {1})  # type: ignore[arg-type]
+def run_of(number: int, owner: str, tasks: int, run_class: str = "person") -> WaitingRun:
+    return WaitingRun(number, run_class, owner, float(number), tasks, 10.0, {1})  # type: ignore[arg-type]
 
 
-def serve(waiting: list[Waiting], count: int) -> list[int]:
+def serve(waiting: list[WaitingRun], count: int) -> list[int]:
     """Play one accelerator; return the runs in the order of its tasks."""
     served: dict[tuple[str, str], float] = {}
     order, since_night = [], 0
@@ -59,7 +59,7 @@ def test_expected_starts_are_within_a_third_of_what_then_happens() -> None:
         draw = random.Random(seed)
         places = range(draw.randint(1, 4))
         runs = [
-            Waiting(
+            WaitingRun(
                 number,
                 draw.choice(RUN_CLASSES),
                 draw.choice("abcd"),
@@ -80,7 +80,7 @@ def test_expected_starts_are_within_a_third_of_what_then_happens() -> None:
     assert statistics.median(errors) < 0.3
 
 
-def play(runs: list[Waiting], free: dict[int, float], draw: random.Random) -> dict[int, float]:
+def play(runs: list[WaitingRun], free: dict[int, float], draw: random.Random) -> dict[int, float]:
     served: dict[tuple[str, str], float] = {}
     since_night, free, starts = Counter[int](), dict(free), dict[int, float]()
     while free:
@@ -107,7 +107,7 @@ def test_a_task_of_unknown_length_hides_what_comes_after_it() -> None:
 def test_claims_follow_the_pure_rules() -> None:
     draw = random.Random(7)
     one, two = attach("one"), attach("two")
-    waiting: dict[int, Waiting] = {}
+    waiting: dict[int, WaitingRun] = {}
     for number in range(12):
         run_class, owner = draw.choice(RUN_CLASSES), draw.choice(["olga", "ada", "schedule x"])
         cases = CASES[: draw.randint(1, 4)]
@@ -117,7 +117,7 @@ def test_claims_follow_the_pure_rules() -> None:
             requested_by=f"{owner}, key hud_{number}" if draw.random() < 0.5 else owner
         )
         places = [one.pk, two.pk] if not labels else [one.pk if labels["host"] == "one" else two.pk]
-        waiting[run.pk] = Waiting(run.pk, run_class, owner, number, run.tasks.count(), 1.0, places)
+        waiting[run.pk] = WaitingRun(run.pk, run_class, owner, number, run.tasks.count(), 1.0, places)
     served: dict[tuple[str, str], float] = {}
     since_night = Counter[int]()
     for turn in range(sum(run.tasks for run in waiting.values())):
