@@ -37,8 +37,8 @@ class Process:
 
 @dataclass(frozen=True)
 class ChoiceRecord:
-    """What is known of a choice of a slot: its mean time, how many compilations elected it, in how many
-    processes it was forced, on how many cards and in how many runs, and who proved it."""
+    """A choice of a slot: its mean time, the compilations that elected it, the processes that forced it,
+    its cards and runs, and who proved it."""
 
     choice: str
     time_us: float

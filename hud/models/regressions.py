@@ -115,7 +115,7 @@ class Regression(NamedRow):
 
     @property
     def verdict(self) -> str:
-        """What is known of it in one word: regressed, inconclusive, drift, or failed without a value."""
+        """Return regressed, inconclusive, drift, or failed where it has no value."""
         if self.kind == RegressionKind.FAILURE or self.change is None:
             return "failed"
         undecided = self.undecided and self.state in (RegressionState.SUSPECT, RegressionState.OPEN)

@@ -49,7 +49,7 @@ def ends(regression: Regression) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Clues:
-    """What a regression says of its cause: how much each column of `areas.csv` counts, and operators."""
+    """The clues to the cause of a regression: a weight for each column of `areas.csv`, and its operators."""
 
     weights: dict[str, float] = field(default_factory=dict)
     operators: Collection[str] = ()

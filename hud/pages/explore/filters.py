@@ -1,4 +1,4 @@
-"""What the address of Explore may say, and a series by the names that are chosen."""
+"""The filters in the address of Explore, and the key of a series under them."""
 
 from dataclasses import dataclass
 from datetime import date

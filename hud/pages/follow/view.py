@@ -1,4 +1,4 @@
-"""What a person, and for operators the team, is told of: follows, and the messages that came of them."""
+"""List and change the follows of a person, for operators also the team's, with the messages they sent."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -56,7 +56,7 @@ class FollowFilters:
 
 
 class FollowForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
-    """What to tell, and how. The conditions are in the address."""
+    """The events and the channel of a new follow. Its conditions are in the address."""
 
     events = forms.MultipleChoiceField(
         choices=[(event, event) for event in EVENTS], widget=forms.CheckboxSelectMultiple

@@ -37,6 +37,7 @@ def minify(
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)  # where torch leaves its results
         levels = {"repro_after": after, "repro_level": _COMPARES if wrong else _DUMPS}
+        # it raises what the task has already reported as its result
         with config.patch(debug_dir_root=scratch, **levels), contextlib.suppress(Exception):
             again()
         launchers = list(Path(scratch).rglob(_FILES[0]))
