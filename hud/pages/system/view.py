@@ -68,11 +68,8 @@ def system(request: HttpRequest, data_format: str = "") -> HttpResponse:
     versions, nodes = _versions(), heartbeats.nodes()
     figures = list(_figures())
     if data_format:
-        about: dict[str, Any] = {
-            "versions": versions,
-            "nodes": nodes,
-            "figures": [asdict(figure) for figure in figures],
-        }
+        listed = [asdict(figure) for figure in figures]
+        about: dict[str, Any] = {"versions": versions, "nodes": nodes, "figures": listed}
         return data.answer_table(data_format, "system", _PARTS, parts, **about)
     context = {
         "wrong": sum(bool(part.problem) for part in parts),
