@@ -108,6 +108,18 @@ def count(scope: Scope) -> Counts:
     return Counts(causes, series, suspects, older)
 
 
+def series_of(scope: Scope) -> set[int]:
+    """Return the series of which a regression waits for somebody: 1 statement."""
+    return {
+        series
+        for (series,) in fetch_tuples(
+            f"""SELECT own.series_id FROM hud_regression own {JOINS}
+            WHERE own.state = ANY(%(states)s) AND {scope.condition}""",  # noqa: S608 — constants  # nosec B608
+            {**scope.params, "states": list(TOLD)},
+        )
+    }
+
+
 def rows(
     scope: Scope,
     *,
