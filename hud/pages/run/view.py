@@ -1,10 +1,12 @@
 """The list of runs, and one run with its log and artifacts."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -18,15 +20,29 @@ from hud.judging.compare import ab_runs
 from hud.judging.compare.judged import REASONS
 from hud.models import Point, PointFields, Run, Series, SidePoint, Task, Upload
 from hud.pages import data, query_string, streams
+from hud.pages.backends_table import drawn_reach
 from hud.pages.query_string import MAX_ID
 from hud.pages.run import query
 from hud.pages.run.query import RunPage
-from hud.pages.run.results import ResultFilters
+from hud.pages.run.results import LABELS, ResultFilters, RunResults
+from hud.pages.sparkline import change_interval
 from hud.pages.tags import commit_range, path, targets_html, value_html, verdict_badge
 from hud.runs import lines, logs, tasks
 from hud.runs.requests import request_explanation
-from hud.tables.formatting import address, better, long_name, number
-from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
+from hud.tables.formatting import address, better, long_name, number, signed_percent
+from hud.tables.html import (
+    LOOKS,
+    NOTHING,
+    csrf_field,
+    dim,
+    element,
+    icon_html,
+    join,
+    link,
+    post_button,
+    span,
+    text,
+)
 from hud.tables.table import Column, DataTable, Order
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
@@ -45,10 +61,15 @@ def _experiment(value: PointFields, page: RunPage) -> SafeString:
     return join(SafeString(name), span(about, "fact"))
 
 
-def _metric(value: PointFields, _page: RunPage) -> SafeString:
+def _metric(value: PointFields, page: RunPage) -> SafeString:
     facts = ["candidate" if value.side else "baseline"] if isinstance(value, SidePoint) else []
     facts += [f"{value.processes} processes"] if value.processes > 1 else []
-    return join(value.metric.title, span(", ".join(facts), "fact"))
+    others = NOTHING
+    if value.series_id in page.results.others:
+        kind, count = page.results.others[value.series_id]
+        query = urlencode({"show": kind, "q": value.experiment.case})
+        others = link(f"?{query}#results", f"+{count}", css="count", title="other metrics of this experiment")
+    return join(value.metric.title, others, span(", ".join(facts), "fact"))
 
 
 def _value(value: PointFields, page: RunPage) -> SafeString:
@@ -77,10 +98,36 @@ def _explanation(value: PointFields, page: RunPage) -> SafeString:
     return join(cause, button)
 
 
-def _verdict(value: Point, page: RunPage) -> SafeString:
-    """Return the verdict, the regression with its commits, the stream it was judged against if that is
-    another one, or why it is none."""
-    parts, place = [verdict_badge(value)], f"experiment:{value.experiment.pk}"
+_Z_95 = 1.96
+
+
+def _change(value: Point, _page: RunPage) -> SafeString:
+    margin = _margin(value)
+    tone = LOOKS[value.verdict][1] if value.verdict in LOOKS else ""
+    change = span(signed_percent(value.change), f"change {tone}")
+    return join(change, span(f"± {margin * 100:.1f}" if margin else "", "pm"))
+
+
+def _margin(value: Point) -> float | None:
+    """Return half the 95 % interval of a change, by the noise of one value and of the median of the level."""
+    if value.change is None or not value.noise or value.metric.kind != "timing":
+        return None
+    level = math.pi / 2 / (value.level_points or 1)
+    return _Z_95 * value.noise * math.sqrt(1 + level) * (1 + value.change)
+
+
+def _plot(value: Point, page: RunPage) -> SafeString:
+    margin = _margin(value)
+    if margin is None:
+        return NOTHING
+    reach = drawn_reach(row.change or 0.0 for row in page.results.rows)
+    return change_interval(value.change, margin, 2 * (value.noise or 0.0), value.verdict, reach)
+
+
+def _cause(value: Point, page: RunPage) -> SafeString:
+    """Return the regression with its commits, the stream it was judged against if that is another one, or why
+    it has no verdict."""
+    parts, place = [], f"experiment:{value.experiment.pk}"
     if value.series_id in page.results.regressions:
         pk, state, last_good_run, base, head = page.results.regressions[value.series_id]
         still = "still " if value.verdict == "unchanged" else ""
@@ -101,6 +148,10 @@ def _factor(factor: float | None) -> str:
     return "" if factor is None else f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
 
 
+def _is_judged(page: RunPage) -> bool:
+    return any(row.change is not None for row in page.results.rows)
+
+
 RESULTS = DataTable[Any, RunPage](
     Column("", "Experiment", draw=_experiment, is_head=True, sort="experiment"),
     Column(
@@ -108,16 +159,49 @@ RESULTS = DataTable[Any, RunPage](
         cell_tooltip=lambda value: f"{value.metric.name}, {better(value.metric)}",
     ),
     Column("", "Value", draw=_value, css="num", sort="value"),
-    Column("", "Verdict", draw=_verdict, sort="change", only=lambda page: not page.run.is_ab),
     Column(
-        "", "× noise", "factor", show=_factor, css="num", sort="noise",
-        only=lambda page: any(isinstance(row, Point) and row.factor is not None for row in page.results.rows),
+        "", "Change, 95 %", draw=_change, css="num", sort="change", label=" ", only=_is_judged,
+        cell_tooltip=lambda value: value.noise and f"noise {value.noise * 100:.2f} %",
+    ),
+    Column("", "Grey: noise", draw=_plot, css="fpc", hides_title=True, only=_is_judged),
+    Column("", "× noise", "factor", show=_factor, css="num", sort="noise", only=_is_judged),
+    Column(
+        "", "Verdict", draw=lambda value, _page: verdict_badge(value, brief=True),
+        only=lambda page: not page.run.is_ab,
     ),
     Column(
         "", "Target", draw=lambda value, _page: targets_html(value, brief=True),
         only=lambda page: any(row.targets for row in page.results.rows),
     ),
+    Column("", "Since, cause", draw=_cause, css="cause", only=_is_judged),
 )  # fmt: skip
+
+
+def _results_html(request: HttpRequest, page: RunPage) -> SafeString:
+    """Return the table, in groups of what the points show where it is not filtered or sorted."""
+    results = page.results
+    kinds, shown = iter(results.kinds), ""
+
+    def frame(_value: PointFields, cells: str) -> str:
+        nonlocal shown
+        before, shown = shown, next(kinds, "")
+        head = _group(results, shown) if shown != before else NOTHING
+        return f"{head}<tr>{cells}</tr>"
+
+    order = Order(results.filters.sort, query_string.without(request.GET, "sort", "page"), "#results")
+    return RESULTS.html(results.rows, page, order=order, css="results", data_rows="data-rows", frame=frame)
+
+
+def _group(results: RunResults, kind: str) -> SafeString:
+    """Return the line above the rows of a kind: how many, of how many experiments, and the link to all."""
+    count, (icon, word, _words) = results.counts[kind], LABELS[kind]
+    about = f"{count.experiments} experiment{'s' * (count.experiments != 1)}"
+    every = link(f"?show={kind}#results", f"all {count.points} values") if count.points > 1 else NOTHING
+    cell = join(
+        span(count.points, "count"), icon_html(icon), element("b", word.capitalize()), dim(about), every
+    )
+    return element("tr", element("th", cell, scope="rowgroup", colspan="20"), css="fold")
+
 
 _SHOWN_BYTES = 128 * 1024
 _SHOWN_LINES = 1000
@@ -220,7 +304,7 @@ class ExplainForm(forms.Form):
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
-    page = query.read(pk, filters, size)
+    page = query.read(pk, filters, size, grouped=not data_format)
     if page is None:
         return data.missing(data_format, f"no run has the id {pk}")
     streams.enter(request, page.run.stream)
@@ -275,16 +359,15 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     """Return the page, its first error, and what of it the visitor may delete."""
-    scopes, results = scopes_of(request), page.results
+    scopes = scopes_of(request)
     page.csrf = csrf_field(request) if "run" in scopes else NOTHING
-    order = Order(results.filters.sort, query_string.without(request.GET, "sort", "page"), "#results")
 
     def may(uploads: list[Upload]) -> bool:
         return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)
 
     return {
         "page": page,
-        "results_table": RESULTS.html(results.rows, page, order=order, css="results", data_rows="data-rows"),
+        "results_table": _results_html(request, page),
         "least_pairs": LEAST_PAIRS,
         "least_draws": 2 * LEAST_DRAWS,
         "error": first_error(page.failed.task) if page.failed else None,
