@@ -291,15 +291,25 @@ def redis_binary() -> tuple[str, str]:
     binaries = [path for name in names if (path := shutil.which(name))]
     if not binaries:
         raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
-    newest = max(binaries, key=_redis_version)
-    is_old = _redis_version(newest) <= _WHEEL_REDIS
-    return newest, f"{newest} is a Redis that has known holes. Install a newer one." if is_old else ""
+    versions = {binary: _printed_version(binary) for binary in binaries}
+    newest = max(binaries, key=lambda binary: _version(versions[binary]))
+    return newest, redis_warning(versions[newest])
 
 
-def _redis_version(binary: str) -> tuple[int, ...]:
-    done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
-    version = re.search(r"v=(\d+)\.(\d+)\.(\d+)", done.stdout)
-    return tuple(map(int, version.groups())) if version else ()
+def redis_warning(version: str) -> str:
+    """Return that a Redis of this version has known holes, or ''."""
+    if _version(version) > _WHEEL_REDIS:
+        return ""
+    return f"Redis {'.'.join(map(str, _version(version)))} has known holes. Install a newer one."
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(map(int, numbers.groups())) if numbers else ()
+
+
+def _printed_version(binary: str) -> str:
+    return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 def _unprivileged(data: Path, run: Path, binaries: Path, uid: int) -> tuple[tuple[str, ...], int]:

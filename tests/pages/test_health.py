@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,22 @@ def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
         Heartbeat.objects.all().delete()
 
 
+def test_a_node_with_a_copy_of_a_running_node_s_folder_does_not_start(settings: Any, tmp_path: Path) -> None:
+    heartbeats.beat("web")
+    shared, copied = settings.HUD_DATA / "data_id", tmp_path / "data_id"
+    shutil.copy2(shared, copied)
+    for age_s in (5, 60):
+        os.utime(copied, (shared.stat().st_mtime - age_s,) * 2)
+        settings.HUD_DATA = copied.parent
+        with pytest.raises(heartbeats.OtherDataFolder):
+            heartbeats.join()
+        settings.HUD_DATA = shared.parent
+        heartbeats.join()
+    settings.HUD_DATA = copied.parent
+    Heartbeat.objects.update(last=timezone.now() - timedelta(seconds=60))  # the other node has stopped
+    heartbeats.join()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_web_says_why_it_does_not_start(live_hud: Hud, tmp_path: Path) -> None:
     wait_for(lambda: Heartbeat.objects.filter(name="web").exists(), "a heartbeat of the first node")
@@ -103,6 +121,20 @@ def test_a_full_redis_is_named(client: Client, redis_server: RedisServer) -> Non
         finally:
             redis.config_set("maxmemory", most)
     assert wrong(client) == set()
+
+
+@pytest.mark.parametrize("newest_with_holes", [(0, 0, 0), (99, 0, 0)])
+def test_a_redis_with_known_holes_is_a_warning_and_no_problem(
+    client: Client,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    newest_with_holes: tuple[int, ...],
+) -> None:
+    monkeypatch.setattr(embedded, "_WHEEL_REDIS", newest_with_holes)
+    heartbeats.beat("tick")
+    assert wrong(client) == set()
+    warning = client.get("/statusz").json()["parts"]["redis"]["warning"]
+    assert bool(warning) is (newest_with_holes > (0, 0, 0))
 
 
 def test_a_process_that_never_ran_is_missed_once_work_waits_for_it(
