@@ -123,20 +123,6 @@ def test_a_full_redis_is_named(client: Client, redis_server: RedisServer) -> Non
     assert wrong(client) == set()
 
 
-@pytest.mark.parametrize("newest_with_holes", [(0, 0, 0), (99, 0, 0)])
-def test_a_redis_with_known_holes_is_a_warning_and_no_problem(
-    client: Client,
-    redis_server: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-    newest_with_holes: tuple[int, ...],
-) -> None:
-    monkeypatch.setattr(embedded, "_WHEEL_REDIS", newest_with_holes)
-    heartbeats.beat("tick")
-    assert wrong(client) == set()
-    warning = client.get("/statusz").json()["parts"]["redis"]["warning"]
-    assert bool(warning) is (newest_with_holes > (0, 0, 0))
-
-
 def test_a_process_that_never_ran_is_missed_once_work_waits_for_it(
     client: Client, redis_server: RedisServer
 ) -> None:
