@@ -94,6 +94,22 @@ def test_one_metric_has_one_verdict_on_all_pages(client: Client, address: str) -
     assert worse == {case for case, word in expected.items() if word == "regressed"} | {"improved"}
 
 
+def test_what_only_another_arch_shows_stands_in_the_sentence(client: Client, address: str) -> None:
+    own = client.get(f"/?{address}").context["page"]
+    assert own.elsewhere == []
+    run = Run.objects.latest("order_time")
+    for case in ("regressed", "alone"):  # of the same cause, and one of its own
+        experiment = create_experiment(
+            suite="huggingface", case=case, knobs={}, backend="inductor", arch="b200"
+        )
+        point = create_measurement(experiment, metric="device_speedup", value=1.0, run=run)
+        create_regression(point, change=-0.15)
+    make_causes()
+    page = client.get(f"/?{address}")
+    assert page.context["page"].elsewhere == [("b200", 1)]
+    assert f"{address.partition('&')[0]}&amp;arch=b200" in page.text
+
+
 def test_the_list_of_a_cell_counts_what_regressed_in_compile_time(client: Client, address: str) -> None:
     cases = client.get(f"/compilers.json?{address}&cell={CELL}&show=regressed").json()["cases"]
     assert {case["case"] for case in cases} == {"regressed", "second opinion", "improved"}

@@ -11,6 +11,7 @@ import numpy as np
 
 from hud.judging.compare.points import SUSPECT, Cohort, ComparedPoint, Places, PointPlace
 from hud.judging.compare.sides import ComparedSide
+from hud.judging.regressions.read import Scope, series_of
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import VERDICT_CODES, VERDICTS, Experiment, Metric, Regression
 from hud.points.expectations import FAILING, Expectations, knows_any
@@ -106,10 +107,9 @@ def judge(
     of_judge: int = -1,
     factor: float | None = None,
 ) -> JudgedCell:
-    """Return the verdict on two points; `noise` is that of the series, known from so many points. What the
-    series' level says, with its factor, counts first (`_of_judge`). Else a change is inconclusive if another
-    card, host or environment or the autotuner's draw may have caused it, unless what the comparison is
-    `across` brings these."""
+    """Return the verdict on two points, `of_judge` with its factor where there is one; `noise` is that of the
+    series, known from so many points. Else a change is inconclusive if another card, host or environment or
+    the autotuner's draw may have caused it, unless what the comparison is `across` brings these."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         changed = {(True, False): ("failed", ""), (False, True): ("improved", "new_pass")}
@@ -183,8 +183,7 @@ class ComparedRow:
     @property
     def also(self) -> list[str]:
         """Return the titles of further metrics that moved."""
-        further = (cell.metric.title for cells in self.moved.values() for cell in cells[1:])
-        return list(dict.fromkeys(further))
+        return list(dict.fromkeys(cell.metric.title for own in self.moved.values() for cell in own[1:]))
 
     def words(self, index: int) -> set[str]:
         """Return the verdicts on a candidate: of all that moved, else of what is shown."""
@@ -322,10 +321,9 @@ class Pairs:
         return cells
 
 
-def screen(cohort: Cohort, side: int, metric: str, waiting: Collection[int] = ()) -> Pairs:
+def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     """Return the pairs of the baseline and a side by that metric, or if it is '' by the headline metrics of
-    each experiment. The noise is that of the candidate's point. `waiting` are the series of which a
-    regression that is open began between the two."""
+    each experiment: 1 statement. The noise is that of the candidate's point."""
     sides = cohort.sides[0], cohort.sides[side]
     (base, base_good, base_there), (head, head_good, head_there) = (
         (points.table, points.good, points.there) for points in sides
@@ -350,8 +348,10 @@ def screen(cohort: Cohort, side: int, metric: str, waiting: Collection[int] = ()
     within = (size <= np.log1p(floors[..., 0])) | ((factor <= Rule.suspect_factor) & enough)
     quiet = (np.abs(head.value - base.value) <= floors[..., 1]) | ((kinds == "timing") & within)
     of_judge = np.full(base.shape, -1)
-    if sides[0].side.newest.order_time < sides[1].side.newest.order_time:
+    before, after = (points.side.newest for points in sides)
+    if before.order_time < after.order_time:
         is_better_up = np.array([metric.direction == "up" for metric in cohort.metrics])
+        waiting = series_of(Scope(after.stream, base=before.order_time, head=after.order_time))
         said = _of_judge(base, head, np.log1p(floors[..., 0]), is_better_up, waiting)
         of_judge = np.where(is_timing & ~undecided, said, -1)
     quiet = np.where(of_judge < 0, quiet, of_judge == _UNCHANGED)
@@ -376,9 +376,9 @@ def screen(cohort: Cohort, side: int, metric: str, waiting: Collection[int] = ()
 
 
 def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting: Collection[int]) -> Ints:
-    """Return what the judge says of the step between two points of a series, as all pages do: what it said of
-    the later one if the earlier one is at the same level, the step between two levels, or the way back to the
-    level; -1 where it said neither."""
+    """Return what the judge says of the step between two points of a series: regressed of a `waiting` one,
+    what it said of the later point if the earlier one is at the same level, the step between two levels, or
+    the way back to the level; else -1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         step = np.log(head.level / base.level)
     same = (base.series == head.series) & ~np.isnan(step)

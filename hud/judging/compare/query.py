@@ -18,7 +18,7 @@ from hud.judging.compare.judged import ComparedRow, Sections
 from hud.judging.compare.points import Cohort, Places, Points, add_details
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
-from hud.judging.regressions.read import Scope, count, series_of
+from hud.judging.regressions.read import Scope, count
 from hud.models import Experiment, Metric, Regression, Run, Stream
 from hud.points.nights import Night
 from hud.points.read import metric_place
@@ -167,15 +167,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     cohort = Cohort.read(points, metrics, {**subject, "suite": filters.suite})
     places = Places.read(points)
     known = [judged.known_failures(cohort, index, places) for index in range(1, len(sides))]
-    pairs = [
-        judged.screen(
-            cohort,
-            index,
-            filters.metric,
-            series_of(Scope(side.newest.stream, base=times[0], head=side.newest.order_time)),
-        )
-        for index, side in enumerate(sides[1:], start=1)
-    ]
+    pairs = [judged.screen(cohort, index, filters.metric) for index in range(1, len(sides))]
     rows = _rows(cohort, places, filters.metric, known, pairs)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
@@ -212,23 +204,22 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
 def between(
     base: Night, head: Night, stream: Stream, names: Sequence[str], experiments: Collection[int]
 ) -> Callable[[str], list[ComparedRow]]:
-    """Read what two nights measured of these metrics and experiments: 9 statements. Return a function that
-    judges them by one of the metrics, or if that is '' by all headline ones, as `read` does: 1 statement."""
+    """Read what two nights measured of these metrics and experiments: 7 statements. Return a function that
+    judges them by one of the metrics, or if that is '' by all headline ones, as `read` does: 2 statements."""
     runs = by_id(Run, [max(base.runs), max(head.runs)])
     sides = []
     for night in (base, head):
         run = runs[max(night.runs)]
-        run.order_time = night.time
+        run.order_time, run.stream = night.time, stream
         sides.append(ComparedSide(night.side, "night", night.side, run, night.runs, night.began))
     metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": list(names)})
     points = [Points.read(side, [metric.pk for metric in metrics]).of(experiments) for side in sides]
     cohort = Cohort.read(points, metrics, dict.fromkeys(("suite", "arch", "mode", "dtype"), ""))
     places = Places.read(points)
-    waiting = series_of(Scope(stream, base=base.time, head=head.time))
     known = [np.zeros(cohort.ids.size, bool)]
 
     def rows_of(metric: str) -> list[ComparedRow]:
-        return _rows(cohort, places, metric, known, [judged.screen(cohort, 1, metric, waiting)])
+        return _rows(cohort, places, metric, known, [judged.screen(cohort, 1, metric)])
 
     return rows_of
 

@@ -23,7 +23,7 @@ class LookRow:
     others: int = 0  # further metrics of the experiment that miss their targets
     is_new: bool = False  # it moved in the newest night
     is_better: bool = False
-    since: datetime | None = None  # of what improved, and is no level yet
+    move: tuple[int, datetime] | None = None  # run and time of an improvement's first point, not a level yet
     rerun: Rerun | None = None
     has_kernels: bool = False  # both runs between which it moved have them: they can be compared
 
@@ -82,7 +82,7 @@ def rows(
     points = {row.point.series_id: row for row in rows if row.point}
     for series, recent, run, since in fetch_tuples(statement, [int_array(points)]) if points else ():
         row = points[series]
-        row.recent, row.since, row.is_new = recent, since, row.is_better and run in night
+        row.recent, row.move, row.is_new = recent, run and (run, since), row.is_better and run in night
     return rows
 
 

@@ -54,6 +54,7 @@ class Overview:
     met: int  # series that reach their target
     judged: judged_night.JudgedNight
     improved: int  # experiments, since the baseline
+    elsewhere: list[tuple[str, int]]  # other archs with causes of their own
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
@@ -191,6 +192,7 @@ def read(
         missed=missed,
         met=sum(point.met == "met" for point in shown),
         judged=judged,
+        elsewhere=regressions.elsewhere(comparison.scope) if arch else [],
         improved=len({row.experiment_id for row in series if row.pk in better}),
         runs=last_runs,
         moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
