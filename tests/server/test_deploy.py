@@ -74,7 +74,9 @@ def test_the_locked_packages_are_those_of_the_dashboard_with_what_they_need() ->
     )
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
     locked = needs(entry.partition(" \\\n")[0] for entry in entries)
-    missing = {name: version for name, version in wanted_here.items() if locked.get(name) != version}
+    missing: dict[str, object] = {
+        name: version for name, version in wanted_here.items() if locked.get(name) != version
+    }
     for name in locked:  # other releases may be installed here, but hardly with other packages
         with suppress(PackageNotFoundError):
             missing |= {need: name for need in needs(requires(name) or ()) if need not in locked}
