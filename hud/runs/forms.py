@@ -124,9 +124,9 @@ class RerunForm(forms.Form):
     )
     caches = forms.ChoiceField(
         required=False,
-        choices=[("", "default"), ("fresh", "fresh"), ("kept", "kept")],
-        help_text=f"kept: compile once for all repeats; A/B: at least {LEAST_PAIRS} fresh or kept pairs"
-        " in place of equal choices",
+        choices=[("", "default"), ("fresh", "fresh"), ("kept", "kept"), ("ledger", "proven choices")],
+        help_text="kept: compile once for all repeats; proven choices: those that the host was given;"
+        f" A/B: at least {LEAST_PAIRS} fresh or kept pairs in place of equal choices",
     )
     pinned = forms.CharField(
         label="Pin choices of",
