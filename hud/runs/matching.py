@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from django.conf import settings
 from django.db.models.functions import Now
@@ -136,15 +135,11 @@ def _needs(
     yield f"device {request.device}", {request.device}, lambda item: {item.device}
     for key, value in sorted(request.labels.items()):
         label = f"{key}={value}"
-        yield f"the label {label}", {label}, partial(_label, key=key)
+        yield f"the label {label}", {label}, lambda item: {"=".join(pair) for pair in item.labels.items()}
     for name in filter(None, (request.interpreter, request.base_interpreter)):
         yield f"an interpreter called {name}", {name}, lambda item: set(item.catalog.get("pythons", []))
     text = f"the suite {', '.join(sorted(suites))}"
     yield text, suites, lambda item: set(item.catalog.get("suites", []))
-
-
-def _label(item: Accelerator, key: str) -> set[str]:
-    return {f"{key}={item.labels[key]}"} if key in item.labels else set()
 
 
 def reasons_of(suites: Iterable[str], there: Sequence[Accelerator]) -> dict[str, str]:
@@ -243,15 +238,10 @@ def elsewhere(task: Task) -> str:
     return f"measured on another card, {now.host.name} {now.name}, than last time ({last})"
 
 
-def ring_for(run_id: int) -> int:
-    """Wake every idle accelerator that could take a task of this run now; return how many."""
-    return ring_idle(again_s=0, run_id=run_id)
-
-
 def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
-    """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
-    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost. It
-    stops where Redis does not answer, so that an outage costs one time-out."""
+    """Wake each idle accelerator that has queued work, of one run or of any, and was not woken for `again_s`
+    (default HUD_RING_S); return how many. This makes up for wake-ups that an outage of Redis or a crash after
+    the commit lost. It stops where Redis does not answer, so that an outage costs one time-out."""
     again_s = settings.HUD_RING_S if again_s is None else again_s
     waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
     accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])

@@ -5,7 +5,7 @@ transaction with its runs. After an outage only the latest missed time is made u
 of scheduled runs, between two of their tasks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -102,11 +102,6 @@ def _request_fault(schedule: Schedule) -> str:
     except BadRequest as error:
         return str(error)
     return ""
-
-
-def _suites_of(schedule: Schedule) -> Sequence[str]:
-    """Return the suite, or those of the preset."""
-    return [schedule.suite] if schedule.suite else PRESETS[schedule.preset]["suites"]
 
 
 def selection_of(schedule: Schedule, device: str) -> Selection:
@@ -221,7 +216,7 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     """Return the device of each run, and its accelerator if it may not run on any other."""
     if not schedule.everywhere:
         return [(schedule.device or "cuda", None)]
-    names = _suites_of(schedule)
+    names = [schedule.suite] if schedule.suite else PRESETS[schedule.preset]["suites"]
     devices = [schedule.device] if schedule.device else suite_of(names[0]).devices
     accelerators = visible_accelerators()
     able: list[Accelerator] = []
