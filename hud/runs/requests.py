@@ -355,8 +355,7 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
 
 def _title(spec: TaskSpec, experiment: Experiment) -> str:
     """Return the title of a rerun whose case parameters describe a different experiment."""
-    suite = SUITES[spec.suite]
-    knobs = {name: setting_text(value) for name, value in suite.stored_knobs(spec).items()}
+    named = SUITES[spec.suite].canonical(spec)
+    knobs = {name: setting_text(value) for name, value in named.identity().items()}
     title = Experiment(case=spec.case, knobs=knobs).title
-    backend = suite.result_backend(spec)
-    return title if backend == experiment.backend else f"{title}, {backend}"
+    return title if named.backend == experiment.backend else f"{title}, {named.backend}"

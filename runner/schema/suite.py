@@ -288,26 +288,18 @@ class Suite:
         return replace(task, knobs=changed)
 
     def canonical(self, task: TaskSpec) -> TaskSpec:
-        """Return the same task for all ways of asking for it."""
+        """Return the same task for all ways of asking for it, with the backend and knobs of its results."""
         return task
 
     def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
         """Return what an interpreter must have besides torch to run this task."""
         return self.packages
 
-    def result_backend(self, task: TaskSpec) -> str:
-        """Return the backend as the task's results call it."""
-        return task.backend
-
-    def stored_knobs(self, task: TaskSpec) -> dict[str, OptionValue]:
-        """Return the knobs that are part of the experiment's identity."""
-        return task.identity()
-
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Return the experiments of a task that runs with these environment variables. The task leaves a
         record for each of their metrics: with a value, or with the status that says why there is none."""
-        backend, knobs = self.result_backend(task), self.stored_knobs(task)
-        return [Expected(task.case, backend, task.device, knobs, self.headline_metrics)]
+        named = self.canonical(task)
+        return [Expected(task.case, named.backend, task.device, named.identity(), self.headline_metrics)]
 
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Like `expected`, with what only the host can know, since it reads the host's files."""
