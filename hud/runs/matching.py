@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.conf import settings
 from django.db.models.functions import Now
@@ -135,11 +136,15 @@ def _needs(
     yield f"device {request.device}", {request.device}, lambda item: {item.device}
     for key, value in sorted(request.labels.items()):
         label = f"{key}={value}"
-        yield f"the label {label}", {label}, lambda item: {"=".join(pair) for pair in item.labels.items()}
+        yield f"the label {label}", {label}, partial(_label, key=key)
     for name in filter(None, (request.interpreter, request.base_interpreter)):
         yield f"an interpreter called {name}", {name}, lambda item: set(item.catalog.get("pythons", []))
     text = f"the suite {', '.join(sorted(suites))}"
     yield text, suites, lambda item: set(item.catalog.get("suites", []))
+
+
+def _label(item: Accelerator, key: str) -> set[str]:
+    return {f"{key}={item.labels[key]}"} if key in item.labels else set()
 
 
 def reasons_of(suites: Iterable[str], there: Sequence[Accelerator]) -> dict[str, str]:

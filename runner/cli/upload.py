@@ -80,10 +80,3 @@ def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> An
 
 def _limit() -> int:
     return int(os.environ.get("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES))
-
-
-def connect(address: str | None, key: str | None) -> Hud:
-    """Return the HUD of --hud and --key. Raise BadRequest if one is missing or no address."""
-    if not address or not key:
-        raise BadRequest("upload needs --hud and --key, or HUD_URL and HUD_KEY")
-    return Hud(address, key)

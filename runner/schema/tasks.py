@@ -13,7 +13,7 @@ from typing import Literal
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS, MAX_ROUNDS
 from runner.schema.metrics import metric_info
 from runner.schema.options import OptionValue
-from runner.schema.records import STATUSES, SUCCESS, Json
+from runner.schema.records import NEVER_RAN, STATUSES, SUCCESS, Json
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Expected, TaskSpec, knobs_key, suite_of
 
@@ -25,7 +25,6 @@ CACHES: tuple[Caches, ...] = ("fresh", "kept", "pinned")
 # one is to fill for later ones.
 KEPT_CACHES, NEW_CACHES = "RUNNER_CACHES", "RUNNER_NEW_CACHES"
 CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
-_NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experiment
 
 
 @dataclass(frozen=True)
@@ -280,7 +279,7 @@ def missing(
     lacking: list[tuple[Expected, str]] = []
     for experiment in experiments:
         metrics = measured[experiment.case, experiment.backend, knobs_key(experiment.knobs)]
-        if not metrics or end.status not in _NEVER_RAN or end.code == CANCELLED:
+        if not metrics or end.status not in NEVER_RAN or end.code == CANCELLED:
             lacking += [(experiment, metric) for metric in experiment.metrics if metric not in metrics]
     if not lacking:
         return []
