@@ -8,7 +8,8 @@ one of the data folder, by the random id in its file `data_id`.
 """
 
 import secrets
-from datetime import timedelta
+import socket
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from hud.sql import execute, fetch_tuples
 
 GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 _FOLDER = "data-"  # begins the name of a data folder's heartbeat
+_NODE = "node-"  # begins that of a node, then the end of its host name
+_NODE_LETTERS = 15
 _RUNNING_S = 2 * GAP_S
 _START_LOCK = 7_014_003  # of nodes that start
 
@@ -70,9 +73,16 @@ def _folder(data: Path) -> str:
 
 
 def beat(name: str) -> None:
-    """Store a heartbeat of process `name` and of its data folder. A start, a gap of over `GAP_S` or a clock
-    that went back moves `trusted_from`."""
-    _beat(name, _folder(settings.HUD_DATA))
+    """Store a heartbeat of process `name`, of its data folder and of its node. A start, a gap of over `GAP_S`
+    or a clock that went back moves `trusted_from`."""
+    node = socket.gethostname().partition(".")[0]
+    _beat(name, _folder(settings.HUD_DATA), _NODE + node[-_NODE_LETTERS:])
+
+
+def nodes() -> dict[str, datetime]:
+    """Return the nodes that have worked within a day, each with its last heartbeat."""
+    recent = Heartbeat.objects.filter(name__startswith=_NODE, last__gt=Now() - timedelta(days=1))
+    return {beat.name.removeprefix(_NODE): beat.last for beat in recent.order_by("name")}
 
 
 def _beat(*names: str) -> None:

@@ -196,6 +196,30 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     assert "1 regressed</span>" in page_of(client, "/runs/")
 
 
+def test_results_are_grouped_by_what_they_show(client: Client) -> None:
+    """An experiment has one row in a group, which links to its other metrics; few of the unchanged follow."""
+    run = create_run()
+    for case, verdict, metrics in (
+        ("a_worse", "regressed", ["speedup", "cold_compile_s", "warm_compile_s"]),
+        ("b_new", "new", ["speedup", "cold_compile_s"]),
+        *((f"quiet_{number}", "unchanged", ["speedup"]) for number in range(8)),
+    ):
+        experiment = create_experiment(case=case)
+        for place, metric in enumerate(metrics):
+            measured = create_measurement(experiment, metric=metric, value=1.0, run=run)
+            create_verdict(measured, verdict, change=0.1, noise=0.01, factor=9.0 - place, level=1.1)
+    address = f"/runs/{run.pk}/"
+    assert names_of(client, address) == ["a_worse", "b_new", "b_new", *(f"quiet_{n}" for n in range(5))]
+    text = page_of(client, address)
+    assert re.findall(r'<tr class="fold">.*?show=(\w+)#results', text) == ["regressed", "new", "rest"]
+    others = "?show=regressed&amp;q=a_worse#results"
+    assert f'{others}" class="count" title="other metrics of this experiment">+2</a>' in text
+    assert names_of(client, f"{address}?show=regressed&q=a_worse") == ["a_worse"] * 3
+    assert len(names_of(client, f"{address}?show=rest")) == 8
+    assert 'class="fold"' not in page_of(client, f"{address}?sort=-change")
+    assert client.get(f"{address[:-1]}.json").json()["total"] == 13
+
+
 def test_results_land_while_it_runs(client: Client, running: Run) -> None:
     assert "No results yet." in page_of(client, f"/runs/{running.pk}/live")
     create_measurement(samples=[2500.0, 2542.4, 2600.0], run=running)
