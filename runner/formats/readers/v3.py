@@ -201,8 +201,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     size = batch_size(parameters.batch_size)
     if size and "batch_size" not in knobs:
         knobs["batch_size"] = size
-    # JSON writes a character with at most twelve, and is slower than repr
-    if 12 * len(repr(knobs)) > _MAX_KNOBS_LENGTH and len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
+    if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
     measurement.knobs = knobs
 
