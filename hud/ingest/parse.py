@@ -91,7 +91,7 @@ class RecordParser:
         ids = {id(item) for item, _error in wrong}
         self.expected[self._flushed :] = [pair for pair in expected if id(pair[0]) not in ids]
         self._flushed = len(self.expected)
-        return [item for item in taken if id(item) not in ids] if ids else taken
+        return [item for item in taken if id(item) not in ids]
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""

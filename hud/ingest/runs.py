@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import groupby
 from operator import attrgetter
 from uuid import UUID, uuid4, uuid5
 
@@ -144,8 +143,8 @@ class Runs:
         self.partial = partial
         self.grown |= self.ids
         of_runs: dict[RunKey, list[ParsedMeasurement]] = {}
-        for key, group in groupby(measurements, attrgetter("run")):  # neighbours share it
-            of_runs.setdefault(key, []).extend(group)
+        for item in measurements:
+            of_runs.setdefault(item.run, []).append(item)
         new = of_runs.keys() - self.by_key.keys()
         for key in sorted(new, key=lambda run: (run.source, run.external_id or "", run.host, run.commit)):
             self.by_key[key] = self._find_or_make(of_runs[key], UUID(key.uid) if key.uid else None)
@@ -157,8 +156,7 @@ class Runs:
     def _find_or_make(self, items: Sequence[ParsedMeasurement], uid: UUID | None) -> Run:
         """Return the run of all these measurements of an upload, which may name it by its uid."""
         assert self.upload
-        distinct = {id(item.run): item.run for item in items}.values()
-        timed = (run for run in distinct if run.order_time)
+        timed = (item.run for item in items if item.run.order_time)
         key = min(timed, key=attrgetter("order_time"), default=items[0].run)
         state, reason = _end_of(items)
         suites, now = sorted({item.suite for item in items}), clock.now()
