@@ -292,10 +292,13 @@ def _choices_of(source: str) -> dict[str, str]:
 
 
 def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Process]:
-    """Return the processes of a run. Raise BadRequest for more of them or of compilations than a run may
-    have, and for cases that only a command can name."""
+    """Return the processes of a run. Raise BadRequest for more of them, compilations or repeats than a
+    run may have, and for cases that only a command can name."""
     for spec in specs:
         suite_of(spec.suite).check_listed(spec.case)
+    repeats = replication.repeats
+    if repeats is not None and not 1 <= repeats <= MAX_REPEATS:
+        raise BadRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
     processes = replication.processes(specs)
     if replication.is_ab and not replication.at_equal_choices and replication.pairs_planned < LEAST_PAIRS:
         raise BadRequest(f"an A/B comparison needs at least {LEAST_PAIRS} pairs")
