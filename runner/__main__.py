@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.cli import check as check_command
+from runner.cli import choices as choices_command
 from runner.cli import doctor
 from runner.cli import env as env_command
 from runner.cli import record as record_command
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     recording = commands.add_parser("record", help="write the operators that a model calls")
     record_command.add_arguments(recording)
     recording.set_defaults(command=record_command.main)
-    add_commands(commands)
+    choices_command.add_commands(add_commands(commands))
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)

@@ -190,15 +190,17 @@ class Runs:
             return self._find_or_make(items, uuid5(run.uid, f"stream {self.upload.stream_id}"))
         if uid or run.uid != new.uid:
             self.grown.add(run.pk)
-        if is_foreign or run.upload is None or (uid and not self._may_add_to(run.upload)):
+        if is_foreign or not self._may_add_to(run.upload):
             self.closed.add(run.pk)
         elif more := [suite for suite in suites if suite not in run.title]:
             Run.objects.filter(pk=run.pk).update(title=", ".join([run.title, *more])[:300])
         return run
 
     def _may_add_to(self, upload: Upload | None) -> bool:
-        """Return whether to add to the run of an upload that its uid names; uids are public."""
-        if self.key is None or upload is None or upload == self.upload:
+        """Return whether to add to the run of an upload: its uid and what else names it are public."""
+        if upload is None:
+            return False
+        if self.key is None or upload == self.upload:
             return True
         if upload.key_id == self.key.pk or "run" in effective_scopes(self.key):
             return True

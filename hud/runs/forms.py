@@ -15,7 +15,7 @@ from runner.schema.options import Option, OptionValue, setting_text
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec
 from runner.schema.tasks import COMPILATIONS, Replication, Selection
-from runner.suites import SUITES
+from runner.suites import PRESETS, SUITES
 
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # what most reruns set
@@ -122,9 +122,9 @@ class RerunForm(forms.Form):
     )
     caches = forms.ChoiceField(
         required=False,
-        choices=[("", "default"), ("fresh", "fresh"), ("kept", "kept")],
-        help_text=f"kept: compile once for all repeats; A/B: at least {LEAST_PAIRS} fresh or kept pairs"
-        " in place of equal choices",
+        choices=[("", "default"), ("fresh", "fresh"), ("kept", "kept"), ("ledger", "proven choices")],
+        help_text="kept: compile once for all repeats; proven choices: those that the host was given;"
+        f" A/B: at least {LEAST_PAIRS} fresh or kept pairs in place of equal choices",
     )
     pinned = forms.CharField(
         label="Pin choices of",
@@ -255,6 +255,9 @@ class NewRunForm(RerunForm):
     default."""
 
     cases, modes, dtypes, backends = map(_several, ("Cases", "Mode", "Type", "Backend"))
+    preset = forms.ChoiceField(
+        label="Preset", required=False, help_text="as this system's own script; what is chosen goes first"
+    )
     into = forms.CharField(
         label="Stream of the results", required=False, max_length=60, help_text="default: adhoc"
     )
@@ -270,10 +273,17 @@ class NewRunForm(RerunForm):
             "dtypes": dtypes,
             "backends": suite.backends_on(spec.device),
         }
-        for name, values in offered.items():
+        presets = [
+            name
+            for name, preset in PRESETS.items()
+            if suite.name in preset["suites"] and (len(preset["suites"]) == 1 or "cases" not in preset)
+        ]
+        for name, values in {**offered, "preset": ["", *presets]}.items():
             field = self.fields[name]
-            assert isinstance(field, forms.MultipleChoiceField)
-            field.choices = [(value, value) for value in values]
+            assert isinstance(field, forms.ChoiceField)
+            field.choices = [(value, value or "none") for value in values]
+        if not presets:
+            del self.fields["preset"]
         self.fields.pop("pinned", None)
 
     def named(self, names: str) -> list[forms.BoundField]:

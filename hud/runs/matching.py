@@ -27,6 +27,7 @@ from hud.sql import execute, fetch_tuples
 from hud.states.fair_share import NIGHT_EVERY
 from runner.schema.protocol import FUNCTION, sign
 from runner.schema.suite import TaskSpec, suite_of
+from runner.suites import CEILINGS
 
 # The accelerator could take a task of the run, now or later. While the host that the run began on is there,
 # another one only with the same torch and Triton, where it says so.
@@ -50,9 +51,10 @@ FITTING_RUNS = f"""
     JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
     JOIN hud_runrequest q ON q.run_id = r.id AND {FITS}
 """
-# The accelerator may be given new tasks now.
-OPEN = """
+# The accelerator may be given new tasks of the run now; one in quarantine only its canaries.
+OPEN = f"""
     (a.unavailable_reason = '' AND NOT h.drained
+    AND (a.quarantine_reason = '' OR q.selection->>'suite' = '{CEILINGS}')
     AND (h.paused_until IS NULL OR h.paused_until <= clock_timestamp()))
 """
 # Its host sent a heartbeat within the last `lost` seconds.

@@ -319,8 +319,8 @@ def _occupations(ids: Sequence[int]) -> list[Occupation]:
         elif state in ("paused", "drained"):
             until = host.paused_until if state == "paused" else None
             line = Occupation(host.name, state, until=until, note=host.note)
-        elif accelerator.unavailable_reason:
-            line = Occupation(f"{host.name} {accelerator.name}", "dirty", note=accelerator.unavailable_reason)
+        elif accelerator.hindrance:
+            line = Occupation(f"{host.name} {accelerator.name}", "dirty", note=accelerator.hindrance)
         else:
             state = "busy" if accelerator.busy_with else "idle"
             line = Occupation(f"{host.name} {accelerator.name}", state, run=accelerator.busy_with)

@@ -210,8 +210,10 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
 def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | None) -> str:
     """Request one run; return why there is none, or ''."""
     schedule, host = trigger.schedule, None
-    labels = dict(schedule.labels)
+    labels, interpreter = dict(schedule.labels), schedule.environment
     if accelerator:
+        if schedule.suite == suites.CEILINGS and suites.CANARY in accelerator.catalog.get("pythons", []):
+            interpreter = interpreter or suites.CANARY
         labels["accelerator"], host = accelerator.name, accelerator.host
     queued = RunRequest.objects.filter(run__state=State.QUEUED, run__cancel_asked=None)
     waiting = queued.filter(trigger__schedule=schedule, host=host, labels=labels).first()
@@ -221,7 +223,7 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
         requests.request_suite(
             selection_of(schedule, device),
             requests.RunOptions(
-                ResourceRequest(device, host, labels=labels, interpreter=schedule.environment),
+                ResourceRequest(device, host, labels=labels, interpreter=interpreter),
                 who=f"schedule {schedule.name}",
                 replication=Replication(schedule.compilations, schedule.repeats),
                 run_class="night",

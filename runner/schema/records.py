@@ -44,6 +44,7 @@ PARTIAL = "partial"
 QUALITIES: Mapping[str, str] = MappingProxyType({
     PARTIAL: "its file is not whole: it ends too early, or a column stands twice",
     "busy_cpu": "other processes used the processors that it was measured on",
+    "quarantined": "its card had drifted from its own canary",
     "throttled": "the card was slowed while it was measured",
     "imprecise": "the ratio is not known to ±10 % (one standard error)",
     "disagrees": "ratio of medians and median of ratios are more than 3 standard errors apart",

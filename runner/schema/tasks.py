@@ -19,8 +19,9 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Expected, TaskSpec
 
 COMPILATIONS = {"cuda": 3}  # of a task on such a device where nothing is said; elsewhere 1
 
-Caches = Literal["fresh", "kept", "pinned"]
-CACHES: tuple[Caches, ...] = ("fresh", "kept", "pinned")
+Caches = Literal["fresh", "kept", "pinned", "ledger"]
+CACHES: tuple[Caches, ...] = ("fresh", "kept", "pinned", "ledger")
+_FORCED = ("pinned", "ledger")
 # In a process's environment: the folder of its compile caches, which earlier processes filled, or which this
 # one is to fill for later ones.
 KEPT_CACHES, NEW_CACHES = "RUNNER_CACHES", "RUNNER_NEW_CACHES"
@@ -46,7 +47,7 @@ class Selection:
 class Process:
     """One fresh process of a task, or one pair of them in an A/B comparison. `number` tells those of a task
     apart. `caches`: fresh ones, or those that the first kept one filled, or fresh with pinned choices, which
-    in a pair are those that both sides draw."""
+    in a pair are those that both sides draw, or with the proven choices of the host."""
 
     task: TaskSpec
     number: int
@@ -147,8 +148,8 @@ class Replication:
             return
         if self.draws is not None or self.pairs is not None:
             raise BadRequest("draws and pairs belong to an A/B comparison: name a baseline or options")
-        if self.caches == "pinned" and (self.repeats or 1) > 1:
-            raise BadRequest("pinned choices are compiled anew in each process: say compilations")
+        if self.caches in _FORCED and (self.repeats or 1) > 1:
+            raise BadRequest("forced choices are compiled anew in each process: say compilations")
         number = self.compilations
         if number is None:
             return
@@ -160,6 +161,8 @@ class Replication:
             raise BadRequest(f"{', '.join(once)}: measured in one compilation, not in {number}")
 
     def _check_pairs(self) -> None:
+        if self.caches == "ledger":
+            raise BadRequest("an A/B comparison pins what its own sides draw, not proven choices")
         least = LEAST_DRAWS if self.at_equal_choices else 1
         _check_number("draws", self.draws, LEAST_DRAWS, MAX_DRAWS)
         _check_number("compilations", self.compilations, 1, MAX_COMPILATIONS)

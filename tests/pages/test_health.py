@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,22 @@ def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
         heartbeats.join()
         assert client.get("/readyz").status_code == 200
         Heartbeat.objects.all().delete()
+
+
+def test_a_node_with_a_copy_of_a_running_node_s_folder_does_not_start(settings: Any, tmp_path: Path) -> None:
+    heartbeats.beat("web")
+    shared, copied = settings.HUD_DATA / "data_id", tmp_path / "data_id"
+    shutil.copy2(shared, copied)
+    for age_s in (5, 60):
+        os.utime(copied, (shared.stat().st_mtime - age_s,) * 2)
+        settings.HUD_DATA = copied.parent
+        with pytest.raises(heartbeats.OtherDataFolder):
+            heartbeats.join()
+        settings.HUD_DATA = shared.parent
+        heartbeats.join()
+    settings.HUD_DATA = copied.parent
+    Heartbeat.objects.update(last=timezone.now() - timedelta(seconds=60))  # the other node has stopped
+    heartbeats.join()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -134,14 +134,17 @@ def _memory_bytes(web: Hud) -> int:
     return sum(int(process.memory_full_info().uss) for process in processes)
 
 
-def test_a_key_adds_nothing_to_another_key_s_run(web: Hud) -> None:
+@pytest.mark.parametrize("named_by", ["uid", "workflow"])
+def test_a_key_adds_nothing_to_another_key_s_run(web: Hud, named_by: str) -> None:
     mine, other = (create_key(name=name, scopes=["upload"], who="t")[1] for name in ("mine", "other"))
-    assert _upload(web, mine, as_list(v3_record(case="layer_norm"))) == 201
-    with urllib.request.urlopen(f"{web.url}/api/v1/export?format=v3", timeout=60) as answer:
-        exported = answer.read()
+    body = as_list(v3_record(case="layer_norm", workflow_id=7))
+    assert _upload(web, mine, body) == 201
     run = Run.objects.get()
-    assert str(run.uid).encode() in exported
-    added = exported.replace(b"layer_norm", b"gemv")
+    if named_by == "uid":
+        with urllib.request.urlopen(f"{web.url}/api/v1/export?format=v3", timeout=60) as answer:
+            body = answer.read()
+        assert str(run.uid).encode() in body
+    added = body.replace(b"layer_norm", b"gemv")
     assert _upload(web, other, added) == 422
     assert Measurement.objects.count() == 1
     assert _upload(web, mine, added) == 201

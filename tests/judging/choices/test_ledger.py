@@ -91,3 +91,4 @@ def test_it_is_of_the_newest_program_and_needs_ten_compilations() -> None:
     assert choice_ledger([]) is None
     still = ledger_of(former)
     assert (still.slots, still.cost, still.mean_us) == ((), 0.0, 10.0)
+    assert [(one.slot, one.returns_us, bool(one.best)) for one in still.alike] == [("former", 0.0, True)]

@@ -15,13 +15,15 @@ from hud.ingest import ingest
 from hud.models import Compilation, Stream
 from runner.__main__ import main
 from runner.formats.parameters import Parameters
+from runner.launch.ledger import ChoiceFile
+from runner.schema.compilations import kernels_in
 from tests.support import servers
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import create_environment, create_experiment, create_run
 from tests.support.pages import page_of
 
 SAMPLES = Path(__file__).parents[3] / "hud" / "samples" / "runner-h200-compilations"
-STATEMENTS = 6  # one of them finds the streams
+STATEMENTS = 7  # one of them finds the streams
 KEY: dict[str, Any] = {"name": "ci", "scopes": ["read", "upload"], "who": "t"}
 
 
@@ -68,6 +70,9 @@ def test_what_two_cards_prove_costs_and_returns_what_the_samples_say(client: Cli
     assert (best["elected"], best["cards"], best["runs"], best["proven_by"]) == (4, 2, 2, "cards")
     assert best["time_us"] == pytest.approx(11.98, abs=0.02)
     assert slot["config"] == best["config"] != ""
+    stored = orjson.loads((SAMPLES / "gather_gemv.json").read_bytes())
+    binaries = {one["config"]: one["binary"] for one in kernels_in(stored) if one["slot"] == slot["slot"]}
+    assert slot["binary"] == binaries[best["config"]]
     assert slot["candidates"] == 12
     fastest = min(slot["choices"], key=lambda choice: choice["time_us"])
     assert (fastest["time_us"], fastest["proven_by"]) == (pytest.approx(11.52), "")
@@ -97,8 +102,11 @@ def test_forced_processes_of_pairs_prove_and_another_stream_does_not(client: Cli
             more: dict[str, Any] = {"experiment": model, "environment": card, "draw": draw, **place}
             store(forced, repeat=1000 + draw, **more)
     found = client.get("/choices.json").json()
-    (line,), (slot,) = found["items"], found["slots"]
+    (line,), (slot, alike) = found["items"], found["slots"]
     assert (line["compilations"], line["cost"]) == (12, pytest.approx(2 / 16))
+    assert (line["slots"], line["proven"]) == (1, 1)
+    assert (alike["kernel"], len(alike["choices"]), alike["best"] is None) == ("still", 1, False)
+    assert "still" not in page_of(client, "/choices/")
     assert [(one["config"], one["proven_by"]) for one in slot["choices"]] == [
         ("XBLOCK=9", "pairs"),
         ("XBLOCK=0", ""),
@@ -106,6 +114,20 @@ def test_forced_processes_of_pairs_prove_and_another_stream_does_not(client: Cli
     ]
     Compilation.objects.filter(draw=0).update(unpinned=[slot["slot"]])
     assert client.get("/choices.json").json()["items"][0]["cost"] is None
+
+
+@pytest.mark.django_db
+def test_a_process_with_proven_choices_elects_none(client: Client) -> None:
+    records = orjson.loads((SAMPLES / "gather_gemv.json").read_bytes())
+    for record in records:
+        if compiled_fact := record["metric"].get("extra_info", {}).get("compiled"):
+            compiled_fact["forced"] = 1
+    about = {"suite": "micro", "run_id": "ledger", "stream": "lab"}
+    ingest(orjson.dumps(records), Parameters.parse(about), key=create_key(**KEY)[0])
+    assert Compilation.objects.filter(unpinned=[], uncounted=False).count() == 10
+    assert client.get("/choices.json?stream=lab").json()["items"] == []
+    exported = client.get("/api/v1/export?stream=lab&format=v3").getvalue()
+    assert b'"forced":' in exported
 
 
 @pytest.mark.django_db
@@ -133,4 +155,7 @@ def test_the_command_writes_what_the_api_says(
     written = json.loads(capsys.readouterr().out)
     assert written == client.get("/api/v1/choices?arch=h200").json()
     assert [slot["best"] for slot in written["slots"]].count(None) < len(written["slots"])
+    gemv = by_case(written)["gather_gemv"]
+    own, proven = ChoiceFile.from_json(written).experiments[0]
+    assert (own["case"], own["knobs"], len(proven.configs)) == ("gather_gemv", gemv["knobs"], 1)
     assert main([*arguments, "--stream", "nowhere"]) == 2
