@@ -381,14 +381,12 @@ def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting:
     the way back to the level; else -1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         step = np.log(head.level / base.level)
-    same = (base.series == head.series) & ~np.isnan(step)
-    near, was_at, is_at = np.abs(step) <= floor, base.verdict == _UNCHANGED, head.verdict == _UNCHANGED
-    of_levels = np.where((step > 0) == is_better_up, _IMPROVED, _REGRESSED)
+    near, far = np.abs(step) <= floor, np.abs(step) > floor  # neither without levels
+    same, was_at, is_at = base.series == head.series, base.verdict == _UNCHANGED, head.verdict == _UNCHANGED
     said = np.where(was_at & near & np.isin(head.verdict, _DECIDED), head.verdict, -1)
-    said = np.where(was_at & ~near & is_at, of_levels, said)
+    said = np.where(was_at & far & is_at, np.where((step > 0) == is_better_up, _IMPROVED, _REGRESSED), said)
     said = np.where((base.verdict == _REGRESSED) & near & is_at, _IMPROVED, said)
-    is_open = np.isin(head.series, [*waiting]) & (base.series == head.series)
-    return np.where(is_open, _REGRESSED, np.where(same, said, -1))
+    return np.where(same, np.where(np.isin(head.series, [*waiting]), _REGRESSED, said), -1)
 
 
 def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:
