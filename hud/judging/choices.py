@@ -26,7 +26,7 @@ from runner.schema.statistics import (
     geometric_mean,
     median,
     student_p,
-    t_interval,
+    t_test,
     welch,
 )
 
@@ -77,7 +77,7 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
         repeated = [median(seen) for seen in choices.values() if len(seen) > 1]
         best_us += min(repeated) if repeated else fmean(time for seen in choices.values() for time in seen)
     totals = [sum(time_us for _slot, _choice, time_us in drawn) for drawn in alike]
-    mean_us, (low_us, high_us) = fmean(totals), t_interval(totals)
+    mean_us, (low_us, high_us, _p) = fmean(totals), t_test(totals)
     share, half = (best_us / mean_us, (high_us - low_us) / 2 / mean_us) if mean_us > 0 else (1.0, 0.0)
     new = sum(any(len(times[slot][choice]) == 1 for slot, choice, _time in drawn) for drawn in alike)
     return Regret(max(0.0, 1 - share), share * half, len(alike), at_least=new > _RARE * len(alike))

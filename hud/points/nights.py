@@ -283,8 +283,6 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
         by_key[key] = measured
         if is_settled and night.complete:
             _kept[key] = now, measured
-    for key in by_key.keys() & _kept.keys():
-        _kept.move_to_end(key)
     while len(_kept) > _MOST_KEPT:
         _kept.popitem(last=False)
     return [by_key[key] for key in keys]

@@ -168,8 +168,7 @@ def missing_packages(
     named = [name for name in interpreters if name]
     groups: list[list[set[str] | None]] = []  # packages of interpreters, of which one has to fit
     for item in accelerators:
-        pythons = item.host.facts.get("pythons")
-        pythons = pythons if isinstance(pythons, dict) else {}
+        pythons = item.host.facts.get("pythons", {})
         modules = {name: facts.get("modules") for name, facts in pythons.items() if "error" not in facts}
         packages = {name: None if known is None else set(known) for name, known in modules.items()}
         groups += [[packages[name]] for name in named if name in packages] or [list(packages.values())]
@@ -245,15 +244,10 @@ def elsewhere(task: Task) -> str:
     return f"measured on another card, {now.host.name} {now.name}, than last time ({last})"
 
 
-def ring_for(run_id: int) -> int:
-    """Wake every idle accelerator that could take a task of this run now; return how many."""
-    return ring_idle(again_s=0, run_id=run_id)
-
-
 def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
-    """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
-    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost. It
-    stops where Redis does not answer, so that an outage costs one time-out."""
+    """Wake each idle accelerator that has queued work, of one run or of any, and was not woken for `again_s`
+    (default HUD_RING_S); return how many. This makes up for wake-ups that an outage of Redis or a crash after
+    the commit lost. It stops where Redis does not answer, so that an outage costs one time-out."""
     again_s = settings.HUD_RING_S if again_s is None else again_s
     waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
     accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])

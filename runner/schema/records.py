@@ -37,6 +37,7 @@ STATUSES = ("ok", "wrong", "cannot_tell", "oom", "crashed", "timed_out", "failed
 UNEXPECTED = "unexpected"  # key of metric.extra_info
 _FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in a runner's extra_info
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
+NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a value
 # Why a number may not decide, the worst first. It stays as it was measured, and is in no geometric mean,
 # level or verdict. Files in other systems' formats have none.
 PARTIAL = "partial"

@@ -52,7 +52,7 @@ class Local:
 def send(request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that sends a file by one of the commands, and returns its exit status."""
     local = Local(client)
-    monkeypatch.setattr("runner.__main__.connect", lambda _address, _key: local)
+    monkeypatch.setattr("runner.__main__.Hud", lambda _address, _key: local)
 
     def run(path: Path, *options: str) -> int:
         if request.param == "upload":

@@ -51,6 +51,8 @@ def test_the_page_shows_what_waits_and_its_history(client: Client, regression: R
     assert [(row["id"], row["state"], row["points"]) for row in rows] == [(regression.pk, "open", 2)]
     assert rows[0]["change"] == pytest.approx(-0.2, abs=0.01)
     assert client.get("/regressions.csv").text.count("layer_norm") == 1
+    opened = client.get("/regressions/", {"open": regression.pk}).context["markdown"]
+    assert "layer\\_norm" in opened, "as a comment on GitHub writes it"
     assert client.get("/regressions/", {"tab": "accepted"}).status_code == 200
     assert client.get("/regressions.json", {"tab": "nonsense"}).status_code == 400
 

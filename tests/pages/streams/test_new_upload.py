@@ -138,3 +138,14 @@ def test_a_chosen_file_is_looked_at_and_stored_without_choosing_it_again(
     page.get_by_role("button", name="Store", exact=True).click()
     page.locator("#outcome a[href^='/runs/']").wait_for()
     assert Upload.objects.get().filename == "results.json"
+    page.reload()
+    page.evaluate(
+        """(text) => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text", text);
+            document.body.dispatchEvent(new ClipboardEvent("paste", {bubbles: true, clipboardData}));
+        }""",
+        _BODY.decode(),
+    )
+    page.locator("#outcome table").wait_for()
+    assert "pasted.txt" in page.inner_text("#outcome"), "what is pasted is looked at too"

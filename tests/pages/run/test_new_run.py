@@ -68,6 +68,20 @@ def test_the_plan_is_that_of_the_api(client: Client, card: Accelerator) -> None:
     assert told["detects_percent"] > 0
 
 
+def test_a_preset_chooses_what_is_not_chosen(client: Client, card: Accelerator) -> None:
+    create_accelerator(suites=["operators"])
+    chosen = {"suite": "operators", "preset": "operatorbench", "cases": ["aten.mm.default"]}
+    page = page_of(client, chosen)
+    assert not page.context["problem"]
+    plan = page.context["plan"]
+    assert plan["cases"] == ["aten.mm.default"]
+    start(client, chosen)
+    assert {(task.spec["dtype"], task.spec["knobs"]["inputs"]) for task in Task.objects.all()} == {
+        ("float32", "torchbench")
+    }
+    assert "preset" not in page_of(client, GEMV).context["form"].fields, "none measures micro"
+
+
 def test_what_the_plan_leaves_out_is_named(client: Client, card: Accelerator) -> None:
     plan = page_of(client, {"suite": "micro", "dtypes": ["int8"]}).context["plan"]
     left = [one["case"] for one in plan["left_out"]]
