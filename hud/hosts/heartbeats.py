@@ -23,6 +23,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models import Heartbeat
+from hud.server.backup import MIGRATIONS
 from hud.server.embedded import written_once
 from hud.sql import fetch_tuples
 
@@ -35,22 +36,29 @@ _FILE_TIME_S = 2  # to which a file system may round
 _START_LOCK = 7_014_003  # of nodes that start
 
 
-class OtherDataFolder(CommandError, RuntimeError):
-    """Another node that runs uses a HUD_DATA that this one does not share. Of these two kinds of error
-    manage.py and gunicorn print the words, and end."""
+class CannotStart(CommandError, RuntimeError):
+    """Another node that runs uses a HUD_DATA that this one does not share, or the database is older than this
+    release. Of these two kinds of error manage.py and gunicorn print the words, and end."""
 
 
 def join() -> None:
-    """Join the nodes that run. Raise OtherDataFolder unless they share this HUD_DATA. Without a database each
+    """Join the nodes that run. Raise CannotStart unless they share this HUD_DATA. Without a database each
     heartbeat joins, and `/readyz` says the same."""
     try:
         with transaction.atomic():
             fetch_tuples("SELECT pg_advisory_xact_lock(%s)", [_START_LOCK])
-            if problem := folder_problem():
-                raise OtherDataFolder(problem)
+            if problem := _schema_problem() or folder_problem():
+                raise CannotStart(problem)
             _beat(_folder(settings.HUD_DATA))
     except (OperationalError, InterfaceError):
         pass
+
+
+def _schema_problem() -> str:
+    """Return what the database lacks. One that is newer serves both releases while nodes are upgraded."""
+    applied = fetch_tuples("SELECT name FROM django_migrations WHERE app = 'hud'", {})
+    missing = [name for name in MIGRATIONS if (name,) not in applied]
+    return f"the database lacks migration {missing[0]}: run manage.py upgrade first" if missing else ""
 
 
 def folder_problem() -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
@@ -19,7 +20,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from hud.hosts import heartbeats, queues
 from hud.judging import judge
 from hud.models import Heartbeat, Import, Run, Series, State, UnjudgedRun
-from hud.server import embedded
+from hud.server import backup, embedded
 from tests.support.factories import create_measurement, create_run
 from tests.support.servers import Hud, RedisServer
 from tests.support.waiting import wait_for
@@ -72,7 +73,7 @@ def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["components"]["database"]) == (503, "ok")
     assert answer.json()["components"]["data_folder"] != "ok"
-    with pytest.raises(heartbeats.OtherDataFolder):
+    with pytest.raises(heartbeats.CannotStart):
         heartbeats.join()
     for command in (["judge", "--once"], ["bootstrap"]):
         with pytest.raises(CommandError):
@@ -95,12 +96,23 @@ def test_a_node_with_a_copy_of_a_running_node_s_folder_does_not_start(settings: 
     for age_s in (5, 60):
         os.utime(copied, (shared.stat().st_mtime - age_s,) * 2)
         settings.HUD_DATA = copied.parent
-        with pytest.raises(heartbeats.OtherDataFolder):
+        with pytest.raises(heartbeats.CannotStart):
             heartbeats.join()
         settings.HUD_DATA = shared.parent
         heartbeats.join()
     settings.HUD_DATA = copied.parent
     Heartbeat.objects.update(last=timezone.now() - timedelta(seconds=60))  # the other node has stopped
+    heartbeats.join()
+
+
+def test_an_older_database_is_refused_in_words_and_a_newer_one_serves_nodes_of_before() -> None:
+    recorder, newest = MigrationRecorder(connection), backup.MIGRATIONS[-1]
+    recorder.record_unapplied("hud", newest)
+    for start in (heartbeats.join, lambda: call_command("judge", "--once")):
+        with pytest.raises(heartbeats.CannotStart, match=newest):
+            start()
+    recorder.record_applied("hud", newest)
+    recorder.record_applied("hud", "9999_from_the_future")
     heartbeats.join()
 
 

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from redis.exceptions import RedisError
 
 from hud.hosts import heartbeats, queues
+from hud.judging.regressions import fleet
 from hud.pages import data
 from hud.pages.health import failed_requests, node_problems, shared_parts, site_figures
 from hud.server.embedded import HOLES, has_holes
@@ -73,6 +74,7 @@ def system(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return data.answer_table(data_format, "system", _PARTS, parts, **about)
     context = {
         "wrong": sum(bool(part.problem) for part in parts),
+        "moved_together": fleet.moved_together(),
         "parts": _PARTS.html(parts, None),
         "nodes": facts((name, ago(last)) for name, last in nodes.items()),
         "versions": facts(versions.items()),

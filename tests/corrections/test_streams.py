@@ -44,7 +44,7 @@ from hud.points.streams import front
 from hud.problems import Problem
 from hud.runs import streams
 from runner.formats.parameters import Parameters
-from tests.ingest.test_deletion import blocks_another
+from tests.corrections.test_deletion import blocks_another
 from tests.support.factories import create_user
 from tests.support.records import as_list, v3_record
 from tests.support.waiting import wait_for

@@ -13,7 +13,7 @@ from hud.judging.compilations import process_pending
 from hud.models import Compilation, Measurement, Point, Run, State
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled, Kernel, digest
-from tests.judging.test_choices import COMPILATIONS
+from tests.judging.choices.test_choices import COMPILATIONS
 from tests.support.records import as_lines, compiled_record
 
 pytestmark = pytest.mark.django_db

@@ -22,7 +22,7 @@ from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import create_environment, create_experiment, create_run
 from tests.support.pages import page_of
 
-SAMPLES = Path(__file__).parents[2] / "hud" / "samples" / "runner-h200-compilations"
+SAMPLES = Path(__file__).parents[3] / "hud" / "samples" / "runner-h200-compilations"
 STATEMENTS = 7  # one of them finds the streams
 KEY: dict[str, Any] = {"name": "ci", "scopes": ["read", "upload"], "who": "t"}
 
