@@ -34,6 +34,7 @@ from hud.pages.runs import view as runs
 from hud.pages.search import view as search
 from hud.pages.stream_list import view as streams
 from hud.pages.suite import view as suites
+from hud.pages.system import view as system
 
 
 class _Name(StringConverter):
@@ -76,6 +77,7 @@ _TABLES = {  # pages that are also data, at an address of their name
     "streams": streams.stream_list,
     "keys": account.key_list,
     "audit": audit.audit,
+    "system": system.system,
 }
 
 # Logs and artifacts, which were pages once

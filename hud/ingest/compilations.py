@@ -106,7 +106,8 @@ def store_compilations(
                 "repeat": repeat,
                 "side": side,
                 "draw": items[key].draw,
-                "uncounted": items[key].draw is None,  # what is counted draws its own choices
+                # what is counted draws its own choices
+                "uncounted": items[key].draw is None and compilation.forced is None,
                 "number": items[key].compilation,
                 "order_time": runs[run_id].order_time,
                 "variant": compilation.variant(),
@@ -117,7 +118,7 @@ def store_compilations(
                 **{name: _notes(getattr(compilation, name)) for name in _NOTES},
                 **{name: _named(getattr(compilation, name)) for name in ("phases_s", "caches")},
                 **{name: getattr(compilation, name) for name in ("busy_us", "gaps_us", "overlap_us")},
-                "unpinned": compilation.unpinned or None,
+                "unpinned": compilation.unpinned or ([] if compilation.forced else None),
                 "blind": _named({name: _short(reason) for name, reason in compilation.blind.items()}) or None,
                 "upload_id": upload_id,
             }

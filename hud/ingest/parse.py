@@ -12,7 +12,7 @@ import msgspec
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.export import exported
 from hud.ingest.receipt import Receipt
-from hud.ingest.runs import from_epoch, run_identity, run_of
+from hud.ingest.runs import from_epoch, run_of
 from hud.ingest.series import Meanings, check_names, rename_by
 from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
@@ -41,7 +41,6 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, invisible_in, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, is_named
-from runner.schema.draws import PairPlace
 from runner.schema.records import CLASS_PACKAGES, PARTIAL, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -80,7 +79,6 @@ class RecordParser:
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._any_time = any_time
-        self._runs: dict[tuple[Any, ...], tuple[RunKey, PairPlace]] = {}
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
     def flush(self) -> list[ParsedMeasurement]:
@@ -93,7 +91,7 @@ class RecordParser:
         ids = {id(item) for item, _error in wrong}
         self.expected[self._flushed :] = [pair for pair in expected if id(pair[0]) not in ids]
         self._flushed = len(self.expected)
-        return [item for item in taken if id(item) not in ids] if ids else taken
+        return [item for item in taken if id(item) not in ids]
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
@@ -143,7 +141,7 @@ class RecordParser:
             return
         parameters = self._with_hints(item.hints) if item.hints else self.parameters
         facts = msgspec.json.encode((record.runners, record.dependencies))
-        run, place = self._run(record, facts, parameters)
+        run, place = run_of(record, parameters, any_time=self._any_time)
         device, device_name, environment = self._place(record, facts, parameters)
         unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
         measurement = ParsedMeasurement(
@@ -258,13 +256,6 @@ class RecordParser:
         """Return the upload's parameters, completed by the hints of the file's name."""
         missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
-
-    def _run(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[RunKey, PairPlace]:
-        """Return the record's run and its place there, from a cache as `_place`."""
-        key = facts, *run_identity(record)
-        if key not in self._runs:
-            self._runs[key] = run_of(record, parameters, any_time=self._any_time)
-        return self._runs[key]
 
     def _place(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

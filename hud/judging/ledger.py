@@ -66,13 +66,15 @@ class SlotRecord:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The slots of a program whose choices vary. `cost` is the share of the kernels' time that the best
-    proven choices save on average, `spread` half of its 95 % interval. `returns` is the lower end of the
-    interval of what is predicted, at least 0. Without a proven choice all three are 0."""
+    """The slots of a program: those whose choices vary, and the others with a proven one. `cost` is the share
+    of the kernels' time that the best proven choices save on average, `spread` half of its 95 % interval.
+    `returns` is the lower end of the interval of what is predicted, at least 0. Without a proven choice among
+    several all three are 0."""
 
     compilations: int
     mean_us: float
     slots: tuple[SlotRecord, ...]
+    alike: tuple[SlotRecord, ...] = ()
     cost: float = 0.0
     spread: float = 0.0
     returns: float = 0.0
@@ -92,6 +94,7 @@ def choice_ledger(processes: Sequence[Process]) -> Ledger | None:
     if newest is None or len(free) < LEAST_COMPILATIONS:
         return None
     slots: list[SlotRecord] = []
+    same: list[SlotRecord] = []
     best_us = 0.0
     # what each process adds to the mean of all compilations, and to that with the ledger
     drawn, predicted = [0.0] * len(alike), [0.0] * len(alike)
@@ -105,11 +108,14 @@ def choice_ledger(processes: Sequence[Process]) -> Ledger | None:
         for index in range(len(alike)):
             drawn[index] += own[index]
             predicted[index] += given[index]
+        record = SlotRecord(slot, slot_us, records, slot_us - math.fsum(given))
         if len(records) > 1:
-            slots.append(SlotRecord(slot, slot_us, records, slot_us - math.fsum(given)))
+            slots.append(record)
+        elif best:
+            same.append(record)
     slots.sort(key=lambda record: -record.returns_us)
     mean_us = math.fsum(drawn)
-    ledger = Ledger(len(free), mean_us, tuple(slots))
+    ledger = Ledger(len(free), mean_us, tuple(slots), tuple(same))
     if mean_us <= 0 or not ledger.proven:
         return ledger
     ratio = math.fsum(predicted) / mean_us

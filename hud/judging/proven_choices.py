@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hud.judging.ledger import ChoiceRecord, Ledger, Process, SlotRecord, choice_ledger
-from hud.models import Experiment, Kernel, Stream
+from hud.models import BinaryList, Experiment, Kernel, Stream
 from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_named
 from hud.tables.table import EXPERIMENT, DataTable, under
@@ -38,7 +38,7 @@ _SUBJECTS = f"""
 _PROCESSES = f"""
     SELECT * FROM (
         SELECT e.id experiment, c.run_id run, c.card, c.elects, c.unpinned, c.kernels, c.times_us, c.busy_us,
-            c.order_time, c.repeat, c.side,
+            c.binary_list_id, c.binary_places, c.order_time, c.repeat, c.side,
             min(c.variant) FILTER (WHERE c.elects) OVER own <> max(c.variant) FILTER (WHERE c.elects) OVER own
                 varies
         {_NEWEST}
@@ -58,6 +58,7 @@ class ExperimentLedger:
     elected: int  # compilations
     busy_us: tuple[float, float]  # of these, the shortest and the longest
     kernels: Mapping[tuple[str, str], Kernel]  # by slot and choice
+    binaries: Mapping[tuple[str, str], str]  # of these, the newest
 
     @property
     def known(self) -> Ledger | None:
@@ -67,6 +68,13 @@ class ExperimentLedger:
     @property
     def slots(self) -> list["SlotRow"]:
         return [SlotRow(self, record) for record in self.ledger.slots] if self.ledger else []
+
+    @property
+    def all_slots(self) -> list["SlotRow"]:
+        """Return the slots of an export, also those whose choices never varied."""
+        alike = self.ledger.alike if self.ledger else ()
+        rows = (SlotRow(self, record) for record in alike)
+        return [*self.slots, *(row for row in rows if row.kernel.config)]
 
 
 @dataclass(frozen=True)
@@ -108,9 +116,10 @@ EXPERIMENTS = DataTable[ExperimentLedger](
 )
 SLOTS = DataTable[SlotRow](
     f"""experiment=of.experiment.pk {under("record", "slot mean_us returns_us")} kernel=kernel.name
-    kind=kernel.kind origins=kernel.origins offered=kernel.offered candidates best config choices""",
+    kind=kernel.kind origins=kernel.origins offered=kernel.offered candidates best config binary choices""",
     best=lambda row: row.record.best and row.record.best.choice,
     config=lambda row: row.record.best and row.kernel.config,
+    binary=lambda row: row.record.best and row.of.binaries[row.record.slot, row.record.best.choice],
     choices=lambda row: row.choices(),
 )
 
@@ -138,12 +147,12 @@ class Ledgers:
 
     def to_json(self) -> dict[str, Any]:
         subject = {name: getattr(self.filters, name) for name in SUBJECT}
-        slots = [row for line in self.lines for row in line.slots]
+        slots = [row for line in self.lines for row in line.all_slots]
         return {**subject, "items": EXPERIMENTS.rows(self.lines), "slots": SLOTS.rows(slots)}
 
 
 def read(filters: LedgerFilters, stream: Stream) -> Ledgers:
-    """Return the ledgers, in 4 statements, 1 where no choice varies; by default those with the most
+    """Return the ledgers, in 5 statements, 1 where no choice varies; by default those with the most
     experiments."""
     params = {"stream": stream.pk, "branches": stored_names(), "history": _HISTORY}
     subjects = fetch_named(_SUBJECTS, params)
@@ -156,18 +165,29 @@ def read(filters: LedgerFilters, stream: Stream) -> Ledgers:
     by_experiment: defaultdict[int, list[Any]] = defaultdict(list)
     for row in fetch_named(_PROCESSES, {**params, **asdict(filters)}):
         by_experiment[row.experiment].append(row)
-    kernels = by_id(Kernel, {pk for rows in by_experiment.values() for row in rows for pk in row.kernels})
+    rows = [row for own in by_experiment.values() for row in own]
+    kernels = by_id(Kernel, {pk for row in rows for pk in row.kernels})
+    binaries = by_id(BinaryList, {row.binary_list_id for row in rows})
     experiments = by_id(Experiment, by_experiment)
-    lines = [_line(experiments[pk], rows, kernels) for pk, rows in by_experiment.items()]
+    lines = [_line(experiments[pk], own, kernels, binaries) for pk, own in by_experiment.items()]
     lines.sort(
         key=lambda line: (-line.known.cost if line.known else 0.0, line.experiment.title, line.experiment.pk)
     )
     return Ledgers(filters, subjects, lines)
 
 
-def _line(experiment: Experiment, rows: list[Any], kernels: Mapping[int, Kernel]) -> ExperimentLedger:
+def _line(
+    experiment: Experiment,
+    rows: list[Any],
+    kernels: Mapping[int, Kernel],
+    lists: Mapping[int, BinaryList],
+) -> ExperimentLedger:
     processes = []
+    binaries: dict[tuple[str, str], str] = {}
     for row in rows:
+        for pk, index in zip(row.kernels, row.binary_places, strict=True):
+            number = lists[row.binary_list_id].binaries[index]
+            binaries[kernels[pk].slot, kernels[pk].choice] = f"{number % 2**64:016x}"
         timed = {
             kernels[pk].slot: (kernels[pk].choice, time_us)
             for pk, time_us in zip(row.kernels, row.times_us, strict=True)
@@ -178,4 +198,4 @@ def _line(experiment: Experiment, rows: list[Any], kernels: Mapping[int, Kernel]
     own = {(kernels[pk].slot, kernels[pk].choice): kernels[pk] for row in rows for pk in row.kernels}
     elected_us = [row.busy_us for row in rows if row.elects]
     ends = min(elected_us), max(elected_us)
-    return ExperimentLedger(experiment, choice_ledger(processes), len(elected_us), ends, own)
+    return ExperimentLedger(experiment, choice_ledger(processes), len(elected_us), ends, own, binaries)

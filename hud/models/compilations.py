@@ -102,7 +102,7 @@ class Compilation(NamedRow):
     cudagraph_skips = models.JSONField(default=list)
     phases_s = models.JSONField(default=dict)  # dynamo's own phases
     caches = models.JSONField(default=dict)  # hits and misses by cache
-    # slots that were left to the autotuner although choices were forced; NULL where none were
+    # slots that were left to the autotuner although choices were forced; NULL where none was to be
     unpinned = ArrayField(models.CharField(max_length=16), null=True)
     blind = models.JSONField(null=True)  # kinds of notes that failed, with the reason; NULL where none did
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
@@ -130,6 +130,7 @@ class Compilation(NamedRow):
             overlap_us=self.overlap_us,
             phases_s=self.phases_s,
             caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
+            forced=None if self.unpinned is None else len(self.kernels) - len(self.unpinned),
             unpinned=tuple(self.unpinned or ()),
             blind=self.blind or {},
             **notes,

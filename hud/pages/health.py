@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
-from django.db.models import Count, F, Min, Model, QuerySet
+from django.db.models import Count, F, Min, Model, QuerySet, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
@@ -26,7 +26,7 @@ from hud.hosts import queues
 from hud.hosts.heartbeats import folder_problem
 from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
-from hud.models import ACTIVE, Delivery, Heartbeat, Import, Run, Task, Upload
+from hud.models import ACTIVE, Delivery, Heartbeat, Host, Import, Run, Task, Upload
 from hud.server import access_log
 from hud.sql import fetch_tuples
 from hud.states.runs import RunState, TaskState
@@ -46,17 +46,29 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer whether this node serves pages: 503 with the reason for each component that does not work."""
-    components = {"database": _database_problem(), "disk": _disk_problem()}
-    if not components["database"]:
-        components["data_folder"] = folder_problem()
+    components = node_problems()
     shown = {name: problem or "ok" for name, problem in components.items()}
     return _probed(components, components=shown)
 
 
+def node_problems() -> dict[str, str]:
+    """Return what this node needs, each with its problem, or ''."""
+    components = {"database": _database_problem(), "disk": _disk_problem()}
+    if not components["database"]:
+        components["data_folder"] = folder_problem()
+    return components
+
+
 def statusz(request: HttpRequest) -> JsonResponse:
     """Answer whether what all nodes share works: each part with its problem, its age, and what waits for it;
-    503 while one does not. A process that was never started counts once work has waited for it, or others
-    have run."""
+    503 while one does not."""
+    parts = shared_parts()
+    return _probed({name: part["problem"] for name, part in parts.items()}, parts=parts)
+
+
+def shared_parts() -> dict[str, dict[str, Any]]:
+    """Return what all nodes share by name. A process that was never started has a problem once work has
+    waited for it, or others have run."""
     problems = {"database": _database_problem(), "redis": _redis_problem()}
     facts: dict[str, dict[str, Any]] = defaultdict(dict)
     if not problems["database"]:
@@ -65,10 +77,7 @@ def statusz(request: HttpRequest) -> JsonResponse:
             facts[name] |= {"age_s": age_s}
         for name, (count, oldest_s) in _waiting().items():
             facts[name] |= {"waiting": count, "oldest_s": oldest_s}
-    names = sorted({*problems, *facts})
-    return _probed(
-        problems, parts={name: {"problem": problems.get(name, ""), **facts[name]} for name in names}
-    )
+    return {name: {"problem": problems.get(name, ""), **facts[name]} for name in sorted({*problems, *facts})}
 
 
 def _probed(problems: Mapping[str, str], **more: Any) -> JsonResponse:
@@ -167,33 +176,38 @@ def _waiting() -> dict[str, tuple[int, float]]:
 
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer the figures of this node's requests, and those of the installation, in Prometheus' format."""
+    registry = _of_requests()
+    registry.register(_Figures())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def failed_requests() -> dict[str, float]:
+    """Return how many requests this node has answered with a status of 500 or more, by view."""
+    failed: Counter[str] = Counter()
+    for family in _of_requests().collect():
+        for sample in family.samples:
+            if sample.name == "hud_http_requests_total" and sample.labels["status"] >= "500":
+                failed[sample.labels["view"]] += int(sample.value)
+    return dict(failed)
+
+
+def _of_requests() -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # under gunicorn
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     else:
         registry.register(access_log.REQUESTS)
         registry.register(access_log.SECONDS)
-    registry.register(_Figures())
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return registry
 
 
 class _Figures(Collector):
     """The gauges of what the database and the disk say."""
 
     def collect(self) -> Iterator[Metric]:
-        now = timezone.now()
-        hosts = {host.name: state_of(host, now) for host in visible_hosts()}
-        by_state = Counter(hosts.values())
         lines = _waiting()
-        disk = shutil.disk_usage(settings.HUD_DATA)
-        yield _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState), "state")
-        yield _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState), "state")
         yield _gauge("hud_queue_length", "Runs that wait for an accelerator.", lines["queue"][0])
         yield _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", lines["queue"][1])
-        counts = {state: by_state[state] for state in _HOST_STATES}
-        yield _gauge("hud_hosts", "Attached hosts by state.", counts, "state")
-        reached = {name: state != "lost" for name, state in hosts.items()}
-        yield _gauge("hud_host_up", "Whether a host sends heartbeats.", reached, "host")
         yield _gauge("hud_beacon_age_seconds", "Since a process went round last.", _ages_s(), "process")
         yield _gauge("hud_judge_waiting_series", "Series that wait for a verdict.", lines["judge"][0])
         yield _gauge("hud_judge_waiting_seconds", "How long the judge has not caught up.", lines["judge"][1])
@@ -201,9 +215,30 @@ class _Figures(Collector):
         yield _gauge("hud_imports_oldest_seconds", "How long the oldest of them waits.", lines["imports"][1])
         yield _gauge("hud_outbox_waiting", "Messages that wait to be delivered.", lines["outbox"][0])
         yield _gauge("hud_outbox_oldest_seconds", "How long the oldest of them waits.", lines["outbox"][1])
-        yield _gauge("hud_uploads", "Uploads taken in.", Upload.objects.count())
-        yield _gauge("hud_disk_free_bytes", "Free in the data folder.", disk.free)
-        yield _gauge("hud_disk_size_bytes", "Size of the disk of the data folder.", disk.total)
+        now = timezone.now()
+        reached = {host.name: state_of(host, now) != "lost" for host in visible_hosts()}
+        yield _gauge("hud_host_up", "Whether a host sends heartbeats.", reached, "host")
+        yield from site_figures()
+
+
+def site_figures() -> Iterator[Metric]:
+    """Yield the gauges that are of no part."""
+    now = timezone.now()
+    counts = Counter(state_of(host, now) for host in visible_hosts())
+    disk = shutil.disk_usage(settings.HUD_DATA)
+    refused = Host.objects.aggregate(count=Sum("refused_results", default=0))["count"]
+    yield _gauge("hud_disk_free_bytes", "Free in the data folder.", disk.free)
+    yield _gauge("hud_disk_size_bytes", "Size of the disk of the data folder.", disk.total)
+    by_state = {state: counts[state] for state in _HOST_STATES}
+    yield _gauge("hud_hosts", "Attached hosts by state.", by_state, "state")
+    yield _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState), "state")
+    yield _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState), "state")
+    yield _gauge("hud_uploads", "Uploads taken in.", Upload.objects.count())
+    failed = Import.objects.filter(state=Import.State.FAILED).count()
+    yield _gauge("hud_imports_failed", "Import jobs that failed, of those that are kept.", failed)
+    given_up = Delivery.objects.exclude(given_up=None).count()
+    yield _gauge("hud_outbox_given_up", "Messages that could not be delivered.", given_up)
+    yield _gauge("hud_results_refused", "Results that hosts delivered for other tasks.", refused)
 
 
 def _gauge(name: str, meaning: str, value: float | Mapping[str, float], label: str = "") -> GaugeMetricFamily:

@@ -71,10 +71,10 @@ def heads(context: Any, *titles: str, actions: str = "") -> SafeString:
 
 
 @register.simple_tag
-def verdict_badge(value: Point) -> SafeString:
-    """Show the verdict with the change; the title has the noise."""
+def verdict_badge(value: Point, *, brief: bool = False) -> SafeString:
+    """Show the verdict, with the change unless it is `brief`; the title has the noise."""
     text = WORDS.get(value.verdict, value.verdict)
-    if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
+    if not brief and value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise * 100:.2f} %, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""

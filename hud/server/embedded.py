@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ _NOBODY = 65534
 _STOP_S = 20
 _REDIS_USER = "hud"
 _WHEEL_REDIS = (6, 2, 14)
+HOLES = "a Redis that has known holes. Install a newer one."
 PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short  # nosec B108
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
@@ -292,8 +293,11 @@ def redis_binary() -> tuple[str, str]:
     if not binaries:
         raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
     newest = max(binaries, key=_redis_version)
-    is_old = _redis_version(newest) <= _WHEEL_REDIS
-    return newest, f"{newest} is a Redis that has known holes. Install a newer one." if is_old else ""
+    return newest, f"{newest}: {HOLES}" if has_holes(_redis_version(newest)) else ""
+
+
+def has_holes(redis_version: Sequence[int]) -> bool:
+    return tuple(redis_version) <= _WHEEL_REDIS
 
 
 def _redis_version(binary: str) -> tuple[int, ...]:

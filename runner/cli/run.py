@@ -13,6 +13,7 @@ from runner.cli import resume, tables, terminal
 from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import RunContext
 from runner.formats import writer_of
+from runner.launch import ledger
 from runner.launch.launch import Event
 from runner.launch.pairs import Job
 from runner.launch.results import identity
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--compilations", type=int, metavar="N", help="processes that compile with empty caches")
     add("--draws", type=int, metavar="K", help="A/B at equal choices: compilations drawn on each side")
     add("--repeats", type=int, metavar="N", help="processes over the first one's caches, or at each A/B draw")
-    add("--caches", choices=CACHES, help="kept: of earlier commands; A/B: fresh or kept pairs, no draws")
+    add("--caches", choices=CACHES, help="kept: of earlier commands; ledger: proven choices; A/B: no draws")
     add(
         "--pinned", type=Path, metavar="FILE", help="force the kernels' configurations of an earlier --output"
     )
@@ -180,6 +181,8 @@ def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec
 def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
     if options.repeats is not None and not 1 <= options.repeats <= _MAX_REPEATS:
         raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {options.repeats}")
+    if options.caches == "ledger":
+        ledger.applied()
     if options.pinned and is_ab:
         raise BadRequest("--pinned FILE is of one environment; an A/B comparison pins its own draws")
     if bool(options.pinned) != (options.caches == "pinned") and options.caches not in {None, "fresh"}:

@@ -23,8 +23,8 @@ _OF_LEDGER = ("arch", "torch", "triton", "suite", "backend", "stream")
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to a parser's subparsers."""
+def add_commands(commands: Any) -> Any:
+    """Add the commands to a parser's subparsers; return the actions of `choices`."""
     gating = _command(commands, "gate", _gate, "is the candidate slower? exit 0 no, 1 yes, 3 cannot tell")
     gating.add_argument("--budget", type=float, default=0.0, metavar="MIN", help="minutes for pairs")
     gating.add_argument("--case", action="append", default=[], help="with environments: of the suite")
@@ -50,13 +50,13 @@ def add_commands(commands: Any) -> None:
             kind, option = parameter.annotation, f"--{name.replace('_', '-')}"
             parser.add_argument(option, type=kind, default=default, required=is_required, metavar="…")
     tables = commands.add_parser("choices", help="the proven choices of the autotuner")
-    exporting = _command(
-        tables.add_subparsers(required=True, metavar="ACTION"), "export", _export, "write them as JSON"
-    )
+    actions = tables.add_subparsers(required=True, metavar="ACTION")
+    exporting = _command(actions, "export", _export, "write them as JSON")
     exporting.add_argument("--arch", required=True, help="such as h200")
     for name in _OF_LEDGER[1:]:
         exporting.add_argument(f"--{name}", default="", metavar="…")
     _command(commands, "mcp", _mcp, "serve agents over stdio, with the role of the key")
+    return actions
 
 
 def _command(

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.launch import ledger
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema.compilations import (
     COMPILED,
-    PINNED_VARIABLE,
     InductorValue,
     Kernels,
     candidate_pins,
@@ -37,7 +37,7 @@ from runner.schema.metrics import is_of_running
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
-from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
+from runner.schema.suite import COMPILATION_VARIABLE, BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, Caches, TaskOutcome
 from runner.system import account
 from runner.system.interpreters import DEFAULT, Interpreter
@@ -139,11 +139,14 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
         return pair.outcome()
     if job.caches == "kept":
         return _run_on_kept_caches(request)
-    variables = {}
+    variables, path = {}, request.folder.resolve() / "pinned.json"
     if job.caches == "pinned":
-        path = request.folder.resolve() / "pinned.json"
-        write_new(path, json.dumps(dict(job.pinned)))
-        variables[PINNED_VARIABLE] = str(path)
+        variables = ledger.pinned_variables(path, job.pinned)
+    elif job.caches == "ledger":
+        try:
+            variables = ledger.ledger_variables(path, job.task)
+        except BadRequest as error:
+            return TaskOutcome("unsupported", "no_choices", str(error))
     return request.launch(job.python, variables)
 
 
@@ -363,8 +366,7 @@ class _Pair:
         if process.candidate is not None:
             choices = {**choices, **self._candidates[process.candidate]}
         path = self._request.folder.resolve() / f"pinned-{process.owner}.json"
-        write_new(path, json.dumps(choices))
-        return {PINNED_VARIABLE: str(path)}
+        return ledger.pinned_variables(path, choices)
 
 
 def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:

@@ -44,7 +44,7 @@ EXPLAINABLE = ("wrong", "failed", "crashed")  # statuses for which the compiler 
 BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
 SEARCHES_ON = "coordinate descent"  # among the offered: the autotuner goes on from the best one
-_UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
+UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
 
@@ -93,6 +93,7 @@ class Compiled:
     cudagraph_skips: tuple[Note, ...] = ()
     phases_s: Mapping[str, float] = field(default_factory=dict)  # dynamo's own phases
     caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # hits and misses by cache
+    forced: int | None = None  # kernels whose choice was given, and not elected
     unpinned: tuple[str, ...] = ()  # of a process with forced choices: slots left to the autotuner
     blind: Mapping[str, str] = field(default_factory=dict)  # kinds of notes that failed, with the reason
 
@@ -186,7 +187,7 @@ class TimedChoice:
 
     @classmethod
     def of(cls, choice: str, time_us: float, offered: Collection[str], kind: str) -> "TimedChoice":
-        return cls(choice, time_us, frozenset(offered) if offered or kind in _UNTUNED else None)
+        return cls(choice, time_us, frozenset(offered) if offered or kind in UNTUNED else None)
 
 
 Kernels = Mapping[str, TimedChoice]  # of one process, by slot

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runner.measure.kernels import tuning
-from runner.schema.compilations import pinned, pinned_from_json
+from runner.schema.compilations import digest, pinned, pinned_from_json
 from runner.schema.suite import BadRequest
 
 A, B, C = ("0123456789abcdef", "1" * 16, "2" * 16)
+CODE = Path(__file__).parents[2] / "hud" / "samples" / "runner-h200-kernels" / "kernel_code.json.gz"
 
 
 @dataclass
@@ -35,19 +40,25 @@ class Autotuner:
     launchers: list[Any] = field(default_factory=list)
     lock: Any = field(default_factory=threading.Lock)
     compiled: list[Config] = field(default_factory=list)
+    source: str = ""
+    save_cache_hook: Any = None
+
+    def launcher(self, config: Config) -> Any:
+        """Its hash is of source and configuration, like Triton's."""
+        return SimpleNamespace(config=config, cache_hash=f"{self.source} {config}")
 
     @property
     def fn(self) -> Any:
         return SimpleNamespace(__name__=f"triton_{self.slot[:1]}")
 
     def precompile(self) -> None:
-        self.launchers = [SimpleNamespace(config=config) for config in self.candidates]
+        self.launchers = [self.launcher(config) for config in self.candidates]
 
     def _precompile_config(self, config: Config) -> Any:
         if config.num_warps > 32:
             raise RuntimeError("out of resources")
         self.compiled.append(config)
-        return SimpleNamespace(make_launcher=lambda: SimpleNamespace(config=config))
+        return SimpleNamespace(make_launcher=lambda: self.launcher(config))
 
     def run(self, *_args: Any, stream: int) -> Config:
         if not self.launchers:
@@ -67,7 +78,7 @@ def state() -> Iterator[None]:
 def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPatch, state: None) -> None:
     monkeypatch.setattr(Autotuner, "run", Autotuner.run)  # put back after the test
     choices = {A: "XBLOCK=8 num_warps=4", B: "XBLOCK=64 num_warps=8 num_stages=3", C: "YBLOCK=1 num_warps=2"}
-    tuning.pin(Autotuner, choices, lambda autotuner: autotuner.slot)
+    tuning.pin(Autotuner, tuning.Given(choices), lambda autotuner: autotuner.slot)
     assert tuning.pinned_facts() == {}
     candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
     first, compiled, other, unknown = (Autotuner(slot, candidates) for slot in (A, B, C, "3" * 16))
@@ -85,6 +96,69 @@ def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPa
     late = Autotuner(A, candidates)
     late.precompile()  # as by inductor's compile workers
     assert late.run(stream=0) is candidates[1]
+
+
+def test_a_proven_choice_is_taken_for_the_source_it_was_proven_with(
+    monkeypatch: pytest.MonkeyPatch, state: None
+) -> None:
+    monkeypatch.setattr(Autotuner, "run", Autotuner.run)
+    monkeypatch.setattr(tuning, "_arch", lambda: "h200")
+    monkeypatch.setattr(tuning, "_triton", lambda: "3.6.0")
+    candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
+    proven = Autotuner(A, candidates).launcher(candidates[1]).cache_hash
+    value = {"choices": dict.fromkeys((A, B), "XBLOCK=8 num_warps=4"), "arch": "h200", "triton": "3.6.0"}
+    value["binaries"] = dict.fromkeys((A, B), digest(proven))
+    slot = lambda autotuner: autotuner.slot  # noqa: E731
+
+    def took(given: tuning.Given, *autotuners: Autotuner) -> list[Config]:
+        tuning.forget_pinned()
+        with monkeypatch.context() as patch:
+            patch.setattr(Autotuner, "run", Autotuner.run)
+            tuning.pin(Autotuner, given, slot)
+            return [one.run(stream=0) for one in autotuners]
+
+    def kernels() -> tuple[Autotuner, Autotuner]:
+        return Autotuner(A, candidates), Autotuner(B, candidates, source="changed")
+
+    given = tuning.Given.from_json(value)
+    assert took(given, *kernels()) == [candidates[1], candidates[0]]
+    assert (tuning.forced(), tuning.unpinned()) == (1, (B,))
+    assert "source" in tuning.pinned_facts()["pinned"]["failed"][0]
+    for name in ("arch", "triton"):
+        assert took(tuning.Given.from_json({**value, name: "other"}), *kernels()) == [candidates[0]] * 2
+        assert (tuning.forced(), len(tuning.unpinned())) == (0, 2)
+        assert all(f"of {name} other" in text for text in tuning.pinned_facts()["pinned"]["failed"])
+    assert took(tuning.Given.from_json({**value, "only_looks": True}), *kernels()) == [candidates[0]] * 2
+    assert tuning.unpinned() == (B,)
+
+
+@pytest.mark.parametrize("name", sorted(json.loads(gzip.decompress(CODE.read_bytes())))[:3])
+def test_inductor_reads_the_file_of_a_forced_choice(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: None
+) -> None:
+    from torch._inductor.codecache import PyCodeCache
+    from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+    source = json.loads(gzip.decompress(CODE.read_bytes()))[name]
+
+    def cache_of(folder: str, code: str) -> Any:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / folder))
+        _key, path = PyCodeCache.write(code)
+        return AutotuneCache.create({"autotune_local_cache": True}, path, "configs")
+
+    candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
+    kernel = Autotuner(A, candidates, save_cache_hook=cache_of("here", source).save)
+    given = tuning.Given({A: "XBLOCK=8 num_warps=4"}, files=str(tmp_path / "files"))
+    assert tuning._force(kernel, A, given)
+    (file,) = (tmp_path / "files").glob("*/*.best_config")
+    read = {}
+    for code in (source, f"{source}# changed"):
+        cache = cache_of("there", code)
+        target = tmp_path / "there" / file.parent.name
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+        read[code] = cache.read_best({}, candidates)
+    assert [*read.values()] == [candidates[1], None]
 
 
 def test_what_can_be_forced_is_names_and_integers() -> None:

@@ -158,7 +158,7 @@ def accelerator_of(regression: Regression, attached: Sequence[Accelerator]) -> A
     uuid = (used.values_list("facts", flat=True).first() or {}).get("gpu_uuid", "")
     where = regression.first_run.host_name, regression.series.experiment.device
     for item in attached:
-        takes_none = item.unavailable_reason or item.host.drained or item.host.paused_until
+        takes_none = item.hindrance or item.host.drained or item.host.paused_until
         if (item.host.name, item.device) == where and uuid in ("", item.uuid) and not takes_none:
             return item
     return None

@@ -161,7 +161,8 @@ KERNELS = DataTable[tuple[KernelBar, CauseGroup], Kernels](
 
 
 def _title(one: RankedCommit) -> SafeString:
-    return join(one.commit.title, span(one.why, "fact"))
+    about = one.why or "touches nothing that the kernels or the metric name"
+    return join(element("b", one.commit.title) if one.score else dim(one.commit.title), span(about, "fact"))
 
 
 COMMITS = DataTable[RankedCommit](

@@ -118,7 +118,9 @@ def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produc
     with note("kernels"):
         compiled, code = _kernels(modules, steps, any_generated=produced.generated != [])
         produced = replace(produced, compiled=compiled, code=code)
-    return replace(produced, compiled=replace(graph_facts(produced.compiled), unpinned=tuning.unpinned()))
+    compiled = graph_facts(produced.compiled)
+    forced, unpinned = tuning.forced(), tuning.unpinned()
+    return replace(produced, compiled=replace(compiled, forced=forced, unpinned=unpinned))
 
 
 def _kernels(

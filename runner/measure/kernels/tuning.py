@@ -2,17 +2,18 @@
 
 `watch` must be called before the compilation: torch keeps a choice, but not what it was chosen from.
 
-In a pinned run the choices are those of an earlier compilation, by slot. A kernel is forced at its first
-call, when its slot is known and before inductor would time the candidates. Templates that max-autotune chose
-are not forced.
+In a pinned run the choices are those of an earlier compilation, by slot, or proven ones. A kernel is forced
+at its first call, when its slot is known and before inductor would time the candidates. Templates that
+max-autotune chose are not forced.
 """
 
 import copy
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -21,7 +22,8 @@ from typing import Any
 
 from runner.measure.compiler.counters import modules, note
 from runner.measure.kernels.slots import Call, Operand, slot_of
-from runner.schema.compilations import PINNED_VARIABLE, SEARCHES_ON, pinned_from_json
+from runner.schema.compilations import PINNED_VARIABLE, SEARCHES_ON, digest, pinned_from_json
+from runner.schema.devices import arch_key
 from runner.schema.records import Json
 from runner.system.task_files import read_object
 
@@ -209,28 +211,86 @@ def forget_pinned() -> None:
         names.clear()
 
 
+class Miss(Exception):
+    """A kernel cannot take the choice that it was given."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Choices for the kernels of this process, as configurations by slot.
+
+    Proven ones are those of an arch and a Triton, and hold where Triton gives the kernel the same hash again,
+    whose digest is in `binaries`. What inductor reads instead of tuning is then written to `files`. A process
+    that `only_looks` leaves all to inductor.
+    """
+
+    choices: Mapping[str, str]
+    binaries: Mapping[str, str] = field(default_factory=dict)
+    arch: str = ""
+    triton: str = ""
+    files: str = ""
+    only_looks: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Json]) -> "Given":
+        return cls(**{**value, "choices": pinned_from_json(value["choices"])})
+
+    def check_place(self) -> None:
+        """Raise Miss where this GPU or this Triton is not the one of the choices."""
+        if self.binaries:
+            here = {"arch": _arch(), "triton": _triton()}
+            for name, value in here.items():
+                if (own := getattr(self, name)) != value:
+                    raise Miss(f"the proven choices are of {name} {own}, this is {value}")
+
+    def check(self, slot: str, launcher: Any) -> None:
+        """Raise Miss where the binary is not the one that was proven."""
+        proven = self.binaries.get(slot)
+        if proven and digest(str(launcher.cache_hash or "")) != proven:
+            raise Miss("its source is another than the one that the choice was proven with")
+
+
+@cache
+def _arch() -> str:
+    import torch  # noqa: PLC0415 - the device is asked once a kernel runs there
+
+    return arch_key(torch.cuda.get_device_name())
+
+
+def _triton() -> str:
+    import triton  # noqa: PLC0415 - as above
+
+    return str(triton.__version__)
+
+
 def pin_if_asked() -> None:
     """Force the choices in the file that the environment names, if it names one."""
     if path := os.environ.get(PINNED_VARIABLE):
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415 - seldom asked
 
-        choices = pinned_from_json(read_object(Path(path)))
-        pin(CachingAutotuner, choices, lambda autotuner: slot_of(autotuner, modules()))
+        value = read_object(Path(path))
+        given = Given.from_json(value) if "choices" in value else Given(pinned_from_json(value))
+        pin(CachingAutotuner, given, lambda autotuner: slot_of(autotuner, modules()))
 
 
-def pin(autotuner_class: Any, choices: Mapping[str, str], slot: Callable[[Any], str]) -> None:
-    """Force `choices`, a configuration for each slot, on the kernels of this class. `slot` reads a slot."""
+def pin(autotuner_class: Any, given: Given, slot: Callable[[Any], str]) -> None:
+    """Force the choices that are given on the kernels of this class. `slot` reads a slot."""
     run = autotuner_class.run
 
     @wraps(run)
     def pinned_run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.run = MethodType(run, self)  # later calls have no detour
         own = slot(self)
-        if not _force(self, choices.get(own, "")):
+        if not _force(self, own, given):
             _slots.append(own)
         return run(self, *args, **kwargs)
 
     autotuner_class.run = pinned_run
+
+
+def forced() -> int | None:
+    """Return how many kernels of this process were forced, None where none were to be."""
+    return len(_forced) if _forced or _slots else None
 
 
 def unpinned() -> tuple[str, ...]:
@@ -263,31 +323,54 @@ def pinned_warning() -> str:
     )
 
 
-def _force(autotuner: Any, text: str) -> bool:
-    """Leave the autotuner the one launcher of this configuration, compiled here if it is none of its own.
-    Return False where it chooses itself."""
-    name = str(autotuner.fn.__name__)
+def _force(autotuner: Any, slot: str, given: Given) -> bool:
+    """Leave the autotuner the one launcher of the choice for this slot, compiled here if it is none of its
+    own. Return False where it chooses itself."""
+    name, text = str(autotuner.fn.__name__), given.choices.get(slot, "")
     if not text:
         _unknown.append(name)
         return False
     try:
-        if not autotuner.launchers:
-            autotuner.precompile()
-        launcher = next((one for one in autotuner.launchers if _settings(one.config, text) == text), None)
-        if launcher is None:
-            config = _config(text, autotuner.launchers[0].config)
-            if getattr(autotuner.fn, "fn", autotuner) is None:  # compiled by a worker
-                autotuner.fn = autotuner._reload_kernel().fn
-            with autotuner.lock:
-                launcher = autotuner._precompile_config(config).make_launcher()
+        given.check_place()
+        launcher = _launcher(autotuner, text)
+        given.check(slot, launcher)
+        if given.only_looks:
+            return True
+        # neither coordinate descent nor the tuning of combined kernels goes on from here
+        launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
+        if given.files:
+            _write_file(autotuner, launcher.config, Path(given.files))
     except Exception as error:  # noqa: BLE001 - the autotuner's own choice is a measurement too
-        _failed.append(f"{name}: {type(error).__name__}: {error}"[:200])
+        reason = f"{error}" if isinstance(error, Miss) else f"{type(error).__name__}: {error}"
+        _failed.append(f"{name}: {reason}"[:200])
         return False
-    # neither coordinate descent nor the tuning of combined kernels goes on from here
-    launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
     autotuner.launchers = [launcher]
     _forced.append(name)
     return True
+
+
+def _launcher(autotuner: Any, text: str) -> Any:
+    """Return the launcher of a configuration, one of the autotuner's or a new one."""
+    if not autotuner.launchers:
+        autotuner.precompile()
+    launcher = next((one for one in autotuner.launchers if _settings(one.config, text) == text), None)
+    if launcher is None:
+        config = _config(text, autotuner.launchers[0].config)
+        if getattr(autotuner.fn, "fn", autotuner) is None:  # compiled by a worker
+            autotuner.fn = autotuner._reload_kernel().fn
+        with autotuner.lock:
+            launcher = autotuner._precompile_config(config).make_launcher()
+    return launcher
+
+
+def _write_file(autotuner: Any, config: Any, folder: Path) -> None:
+    """Have inductor write its `.best_config` of a kernel, and copy it, under the path that it has in any
+    folder of caches. A kernel with one configuration has none."""
+    if save := autotuner.save_cache_hook:
+        save(config, 0, found_by_coordesc=True)
+        file = Path(save.__self__.local_cache[1])
+        (folder / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / file.parent.name / file.name)
 
 
 def _settings(config: Any, text: str) -> str:

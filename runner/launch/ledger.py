@@ -1,0 +1,128 @@
+"""The proven choices of the autotuner that this host was given (`python -m runner choices apply`).
+
+A HUD exports them as JSON, with the hash that Triton gave each binary when it was proven. A kernel takes its
+choice only where Triton gives it the same hash again: same source, same Triton. Nothing else of the file is
+used, and what does not look like a choice is left out.
+"""
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.schema.compilations import PINNED_VARIABLE, pinned
+from runner.schema.records import Json
+from runner.schema.suite import IDENTITY, BadRequest, TaskSpec, suite_of
+from runner.system import machine
+from runner.system.task_files import read_file, write_json, write_new
+
+_MOST_BYTES = 64 * 2**20
+_BINARY = re.compile(r"[0-9a-f]{16}")
+_NONE = "no proven choices on this host: python -m runner choices apply FILE"
+
+
+@dataclass(frozen=True)
+class Proven:
+    """Configurations by slot, and the digest of the binary that each was proven with."""
+
+    configs: dict[str, str]
+    binaries: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ChoiceFile:
+    """An export: what it was measured on, and the proven choices of each experiment, by its identity."""
+
+    arch: str
+    torch: str
+    triton: str
+    experiments: tuple[tuple[dict[str, Any], Proven], ...]
+
+    @classmethod
+    def from_json(cls, value: Json) -> "ChoiceFile":
+        """Read what `choices export` wrote. Raise BadRequest for anything else."""
+        slots: defaultdict[Any, dict[str, tuple[str, str]]] = defaultdict(dict)
+        try:
+            arch, torch, triton = (str(value[name]) for name in ("arch", "torch", "triton"))
+            for row in value["slots"]:
+                slots[row["experiment"]][str(row["slot"])] = str(row["config"]), str(row["binary"])
+            experiments = [
+                ({name: row[name] for name in IDENTITY}, _proven(slots[row["experiment"]]))
+                for row in value["items"]
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__} {error}"
+            raise BadRequest(f"it is no export of proven choices ({reason}): choices export") from error
+        return cls(arch, torch, triton, tuple((own, proven) for own, proven in experiments if proven.configs))
+
+    def of(self, task: TaskSpec) -> Proven:
+        """Return the choices of a task's experiments."""
+        suite = suite_of(task.suite)
+        expected = suite.expected_in_full(task, os.environ)
+        merged = Proven({}, {})
+        for own, proven in self.experiments:
+            if isinstance(own["knobs"], dict) and not suite.problem_of(own, task, expected):
+                merged = Proven(merged.configs | proven.configs, merged.binaries | proven.binaries)
+        return merged
+
+    def force(
+        self, proven: Proven, path: Path, *, files: Path | None = None, only_looks: bool = False
+    ) -> None:
+        """Write what a process forces on its kernels. Inductor's own files of these choices go to `files`. A
+        process that `only_looks` forces none, and says which of its kernels have another source."""
+        given = {
+            "arch": self.arch, "triton": self.triton, "only_looks": only_looks,
+            "files": str(files or ""), "choices": dict(proven.configs), "binaries": dict(proven.binaries),
+        }  # fmt: skip
+        write_new(path, json.dumps(given))
+
+
+def _proven(slots: Mapping[str, tuple[str, str]]) -> Proven:
+    """Return the choices that can be forced; a template's is none."""
+    configs = pinned((slot, config) for slot, (config, binary) in slots.items() if _BINARY.fullmatch(binary))
+    return Proven(configs, {slot: slots[slot][1] for slot in configs})
+
+
+def read(path: Path) -> ChoiceFile:
+    """Return the export in a file. Raise BadRequest."""
+    try:
+        return ChoiceFile.from_json(json.loads(read_file(path, _MOST_BYTES)))
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"{path}: {error}") from error
+
+
+def apply(path: Path) -> ChoiceFile:
+    """Keep an export as the choices of this host's runs with `--caches ledger`, and return it."""
+    choices = read(path)
+    write_json(_applied(), json.loads(path.read_bytes()))
+    return choices
+
+
+def applied() -> ChoiceFile:
+    """Return the choices that this host was given. Raise BadRequest."""
+    if not _applied().exists():
+        raise BadRequest(_NONE)
+    return read(_applied())
+
+
+def _applied() -> Path:
+    return machine.cache_folder() / "choices.json"
+
+
+def pinned_variables(path: Path, choices: Mapping[str, str]) -> dict[str, str]:
+    """Write the choices that a process is to force; return its variable."""
+    write_new(path, json.dumps(dict(choices)))
+    return {PINNED_VARIABLE: str(path)}
+
+
+def ledger_variables(path: Path, task: TaskSpec) -> dict[str, str]:
+    """Write the choices of this host that a task is to force; return its variable. Raise BadRequest."""
+    choices = applied()
+    choices.force(choices.of(task), path)
+    return {PINNED_VARIABLE: str(path)}

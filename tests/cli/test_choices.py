@@ -1,0 +1,169 @@
+"""`choices apply` and `verify`, and `--caches ledger`: what becomes of each proven choice on this host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.__main__ import main
+from runner.cli import choices as command
+from runner.cli import terminal
+from runner.launch import ledger
+from runner.launch.pairs import Job
+from runner.schema.compilations import COMPILED, PINNED_VARIABLE
+from runner.schema.tasks import TaskOutcome, TaskResult
+from runner.system import interpreters
+from runner.system.accelerators import Accelerator
+from runner.system.machine import environment
+from tests.support.finished import record
+
+A, B, C, D = (digit * 16 for digit in "0123")
+BINARY = "f" * 16
+CARD = Accelerator("cuda:0", "cuda", "NVIDIA H200", "h200", "GPU-1")
+
+
+def exported(**more: Any) -> dict[str, Any]:
+    """An export with three choices of one experiment."""
+    own = {"suite": "micro", "case": "gemv", "mode": "inference", "dtype": "int8", "backend": "inductor"}
+    item = {"experiment": 7, **own, "device": "cuda", "arch": "h200", "dynamic": False, "knobs": {"D": 256}}
+    slots = [{"experiment": 7, "slot": slot, "config": "XBLOCK=8", "binary": BINARY} for slot in (A, B, D)]
+    return {"arch": "h200", "torch": "2.11.0", "triton": "3.6.0", "items": [item], "slots": slots, **more}
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def write(**more: Any) -> str:
+        path = tmp_path / "choices.json"
+        path.write_text(json.dumps(exported(**more)))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What processes on a card of ours are given; each has a kernel that takes its choice, one that cannot,
+    and one without a choice."""
+    given: list[dict[str, Any]] = []
+
+    def run(jobs: list[Job], _chosen: Any, context: Any, **_events: Any) -> list[TaskResult]:
+        variables = context.pythons["default"].environment
+        given.append({**json.loads(Path(variables[PINNED_VARIABLE]).read_text()), "variables": variables})
+        found = record(256, "kernel_count", [1.0])
+        texts = {A: "XBLOCK=8", B: "XBLOCK=4", C: "XBLOCK=1"}
+        kernels = [
+            {"slot": slot, "config": config, "name": f"triton_{slot[0]}", "kind": "pointwise"}
+            for slot, config in texts.items()
+        ]
+        found["metric"]["extra_info"][COMPILED] = {"kernels": kernels}
+        facts = {"forced": 1, "failed": ["triton_1: its source is another"], "slots": [B, C]}
+        found["benchmark"]["extra_info"]["pinned"] = facts
+        return [TaskResult(job.task, TaskOutcome("ok"), Path(), [found]) for job in jobs]
+
+    monkeypatch.setattr(terminal, "run_jobs", run)
+    monkeypatch.setattr(command, "accelerators", lambda _names: [CARD])
+    here = environment("cpu")
+    here.triton = "3.6.0"
+    monkeypatch.setattr(interpreters, "environment_of", lambda *_asked: here)
+    return given
+
+
+def test_each_kernel_says_what_became_of_its_choice(
+    write: Callable[..., str], processes: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = tmp_path / "files"
+    assert main(["choices", "apply", write(), "--files", str(files)]) == 1
+    shown = dict(line.strip().split(": ", 1) for line in capsys.readouterr().out.splitlines() if ": " in line)
+    assert shown["triton_0"] == "hit"
+    assert shown["triton_1"] == "miss: its source is another"
+    assert shown["triton_2"].startswith("no entry")
+    assert shown[D].startswith("no kernel")
+    (given,) = processes
+    assert (given["arch"], given["triton"], given["only_looks"]) == ("h200", "3.6.0", False)
+    assert given["choices"].keys() == given["binaries"].keys() == {A, B, D}
+    assert given["files"] == str(files)
+
+
+def test_verify_compiles_with_inductors_files_and_nothing_else(
+    write: Callable[..., str], processes: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("key.best_config", "kernel.py"):
+        (tmp_path / "files" / "ab").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / "ab" / name).write_text("{}")
+    seen: list[set[str]] = []
+    inner = terminal.run_jobs
+
+    def run(jobs: list[Job], chosen: Any, context: Any, **events: Any) -> Any:
+        folder = context.pythons["default"].environment["TORCHINDUCTOR_CACHE_DIR"]
+        seen.append({path.name for path in Path(folder).glob("ab/*")})
+        return inner(jobs, chosen, context, **events)
+
+    monkeypatch.setattr(terminal, "run_jobs", run)
+    ledger.apply(Path(write()))
+    main(["choices", "verify", "--files", str(tmp_path / "files")])
+    assert seen == [{"key.best_config"}]
+    assert processes[0]["only_looks"] is True
+
+
+@pytest.mark.parametrize("more", [{"arch": "b200"}, {"triton": "3.5.0"}])
+def test_a_ledger_of_another_arch_or_triton_is_a_miss_for_each_entry(
+    write: Callable[..., str], processes: list[Any], more: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["choices", "apply", write(**more)]) == 1
+    assert not processes
+    lines = [line for line in capsys.readouterr().out.splitlines() if "miss" in line]
+    ((name, value),) = more.items()
+    assert len([line for line in lines if f"are of {name} {value}, this is" in line]) == 3
+
+
+def test_on_a_cpu_every_entry_is_a_miss(
+    write: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["choices", "apply", write(), "--device", "cpu"]) == 1
+    assert "3 miss" in capsys.readouterr().out
+
+
+def test_only_what_looks_like_a_choice_is_read(write: Callable[..., str], tmp_path: Path) -> None:
+    rows = [
+        {"experiment": 7, "slot": A, "config": "XBLOCK=8", "binary": BINARY},
+        {"experiment": 7, "slot": B, "config": "__import__('os')=1", "binary": BINARY},
+        {"experiment": 7, "slot": C, "config": "XBLOCK=8", "binary": "../../key"},
+        {"experiment": 7, "slot": "../..", "config": "XBLOCK=8", "binary": BINARY},
+        {"experiment": 7, "slot": D, "config": None, "binary": None},
+    ]
+    ((_own, proven),) = ledger.read(Path(write(slots=rows))).experiments
+    assert proven.configs == {A: "XBLOCK=8"}
+    for content in (b"\x80\x04\x95", b"[]", b"{}", b'{"arch": 1, "torch": 1, "triton": 1, "slots": 3}'):
+        (tmp_path / "wrong").write_bytes(content)
+        assert main(["choices", "apply", str(tmp_path / "wrong")]) == 2
+    assert main(["choices", "apply", str(tmp_path / "none")]) == 2
+
+
+def test_runs_take_the_choices_of_their_host(
+    write: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["run", "micro", "--case", "gemv[D=256+512]", "--dtype", "int8", "--device", "cpu"]
+    words += ["--caches", "ledger"]
+    assert main(words) == 2, "nothing was applied"
+    item = {**exported()["items"][0], "device": "cpu"}
+    ledger.apply(Path(write(items=[item])))
+    found: list[Job] = []
+
+    def run(jobs: list[Job], *_where: Any, **_events: Any) -> list[TaskResult]:
+        found.extend(jobs)
+        return []
+
+    monkeypatch.setattr(terminal, "run_jobs", run)
+    main([*words, "--compilations", "2"])
+    assert [job.caches for job in found] == ["ledger", "ledger"]
+    path = tmp_path / "given.json"
+    assert ledger.ledger_variables(path, found[0].task) == {PINNED_VARIABLE: str(path)}
+    assert json.loads(path.read_text())["choices"].keys() == {A, B, D}
+    for wrong in (["--repeats", "2"], ["--new-opt", "epilogue_fusion=off"]):
+        assert main([*words, *wrong]) == 2
