@@ -68,9 +68,8 @@ def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> An
     try:
         receipt = hud.upload(filename, body, given)
     except Refused as error:
-        errors = error.problem.get("errors")
-        entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
-        faults = [f"  {reasons.place_of(entry)}: {entry.get('detail', '')}" for entry in entries]
+        errors = error.problem.get("errors", [])
+        faults = [f"  {reasons.place_of(entry)}: {entry.get('detail', '')}" for entry in errors]
         return Answer(False, [f"refused, {error}", *faults])
     except HudError as error:
         return Answer(False, [f"not delivered: {error}"], delivered=False)
