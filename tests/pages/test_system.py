@@ -40,7 +40,9 @@ def test_each_part_is_as_the_probes_say(operator: Client, redis_server: RedisSer
     probed = operator.get("/statusz").json()["parts"]
     assert {name for name, part in parts.items() if part["problem"]} == {"judge"}
     assert {name: parts[name]["waiting"] for name in ("imports", "queue")} == {"imports": 1, "queue": 0}
-    assert {name for name, part in probed.items() if part["problem"]} == {"judge"}
+    problem = probed["judge"]["problem"].rpartition(" for ")[0]  # its seconds go on
+    assert problem
+    assert parts["judge"]["problem"].startswith(problem)
     assert parts.keys() == probed.keys() | operator.get("/readyz").json()["components"].keys()
     assert len(answer["nodes"]) == 1
     assert all(answer["versions"].values())
@@ -49,7 +51,7 @@ def test_each_part_is_as_the_probes_say(operator: Client, redis_server: RedisSer
     figures = set(re.findall(r"^(hud_\w+)", operator.get("/metrics").content.decode(), re.MULTILINE))
     assert values.keys() <= figures
     content = operator.get("/system/").content.decode()
-    assert parts["judge"]["problem"] in content
+    assert problem in content
     assert "1 part does not work" in content
 
 
