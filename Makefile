@@ -2,7 +2,7 @@
 # Variables: PORT=8000  HUD_DATA=var  DEMO=1  BIND=127.0.0.1  PYTHON=python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help up test pytest lint soak bench mutate wheel clean
+.PHONY: help up test pytest lint soak bench mutate wheel lock clean
 SHELL := /bin/sh
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -19,6 +19,7 @@ help:
 	@echo 'make lint   ruff, mypy, migrations        make soak   faults and load at full numbers'
 	@echo 'make bench  [PART=...]  figures           make clean  remove caches (not data, not .venv)'
 	@echo 'make wheel                                        dist/: the runner for hosts, as /runner/ serves it'
+	@echo 'make lock   deploy/requirements.lock from requirements.txt, with hashes'
 	@echo 'make mutate [MUTANTS="hud.judging.pairs.*"]       change the judge, count what tests notice (30 min)'
 
 # exec: make passes SIGTERM to the process it started, and that must be the supervisor, not a shell
@@ -53,6 +54,11 @@ mutate: .venv/mutate.stamp
 
 wheel: .venv/run.stamp
 	@exec $(PY) -m hud.server.wheel dist
+
+# of the dashboard alone; other releases than those of the file only where requirements.txt asks for them
+lock: .venv/run.stamp
+	@sed '/^# runner;/,$$d' requirements.txt | .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file deploy/requirements.lock -
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants

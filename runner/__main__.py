@@ -14,10 +14,10 @@ from runner.cli import doctor
 from runner.cli import env as env_command
 from runner.cli import record as record_command
 from runner.cli import run as run_command
-from runner.cli.upload import PARAMETERS, check, connect, upload_file
+from runner.cli.upload import PARAMETERS, check, upload_file
 from runner.client.commands import add_commands
 from runner.client.connection import WrongUsage
-from runner.client.hud import said_by_ci
+from runner.client.hud import Hud, said_by_ci
 from runner.formats.parameters import with_switch_values
 from runner.host import attach
 from runner.schema.options import Option
@@ -121,7 +121,7 @@ def _bounds(option: Option) -> str:
 
 
 def _upload(options: argparse.Namespace) -> int:
-    hud = connect(options.hud, options.key)
+    hud = Hud(options.hud, options.key)
     for path in options.files:
         check(path)  # nothing is sent if one of them is unfit
     values = {name: getattr(options, f"given_{name}") for name in PARAMETERS}

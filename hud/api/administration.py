@@ -11,6 +11,7 @@ from pydantic import Field
 
 from hud.accounts import audit
 from hud.api.auth import who
+from hud.api.experiments import stream_of
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections.streams import StreamChanges, change
 from hud.judging.rules import write
@@ -149,13 +150,10 @@ def get_streams(request: HttpRequest) -> dict[str, Any]:
 @router.put("/streams/{name}", response={200: StreamOut, 409: Error}, tags=["streams"])
 def put_stream(request: HttpRequest, name: str, given: StreamIn) -> dict[str, Any]:
     """Change a stream. Its old name goes on as an alias. The front stream cannot be archived."""
-    stream = streams.chosen(name)
-    if stream is None:
-        raise Problem(404, f"no stream is called {name[:60]}")
     settings = given.model_dump()
     if "reference" in given.model_fields_set:
         settings["reference"] = given.reference or ""
-    changed = change(stream, StreamChanges(**settings), who=who(request))
+    changed = change(stream_of(name), StreamChanges(**settings), who=who(request))
     return next(_out(line) for line in streams.read() if line.stream == changed)
 
 

@@ -80,6 +80,7 @@ class HostFacts(BaseModel):
     memory_bytes: int | None = None
     gpus: list[dict[str, Any]] = []
     gpu_limits: list[dict[str, str]] = []
+    gpu_errors: dict[str, int] = {}
     pythons: dict[str, dict[str, Any]] = {}
     ceilings: dict[str, dict[str, dict[str, Any]]] = {}
     lacking: dict[str, str] = {}

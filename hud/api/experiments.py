@@ -96,9 +96,9 @@ def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHtt
     line for each experiment of a run, a column for the value of each metric."""
     wide = given.layout == "wide"
     if wide and given.format != "csv":
-        raise Problem(422, "layout=wide is a CSV", errors=[Fault("?format", "csv for layout=wide")])
+        raise Problem(422, "layout=wide is a CSV", at="?format")
     if wide and not given.suite:
-        raise Problem(422, "layout=wide is of one suite", errors=[Fault("?suite", "missing")])
+        raise Problem(422, "layout=wide is of one suite", at="?suite")
     filters = {name: value for name, value in given.model_dump(exclude={"format", "layout"}).items() if value}
     if given.stream:
         filters["stream"] = stream_of(given.stream).name
@@ -156,7 +156,7 @@ def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
     """Add a note at a `commit` or a `date`: of an `experiment`, of a `suite`, or without either of
     everything."""
     if given.suite and given.experiment:
-        raise Problem(422, "a note is of an experiment or of a suite", errors=[Fault("/suite", "remove it")])
+        raise Problem(422, "a note is of an experiment or of a suite", at="/suite")
     experiment = row_of(Experiment, given.experiment) if given.experiment else None
     note = Annotation(experiment=experiment)
     form = notes.NoteForm(given.model_dump(exclude={"experiment"}), instance=note)

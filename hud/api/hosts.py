@@ -25,7 +25,7 @@ _HOST = DataTable[Host]("""id:int=pk name:str last_beat:datetime|None clock_skew
     labels:dict[str,str] facts:dict[str,Any]""")
 _ACCELERATOR = DataTable[Accelerator](
     """id:int=pk name:str device:str device_name:str arch:str uuid:str present:bool
-    dirty:str=unavailable_reason suites:list[str] environments:list[str]""",
+    dirty:str=hindrance suites:list[str] environments:list[str]""",
     suites=lambda one: one.catalog.get("suites", []),
     environments=lambda one: one.catalog.get("pythons", []),
 )

@@ -18,7 +18,7 @@ from hud.problems import Problem
 from hud.tables.table import DataTable
 from runner.formats import FORMATS
 from runner.formats.errors import LARGER_FILES, MalformedUpload, UploadTooLarge
-from runner.formats.parameters import DESCRIPTIONS, Parameters
+from runner.formats.parameters import DESCRIPTIONS, SCHEMAS, Parameters
 
 router = Router(tags=["results"])
 _ENCODINGS = ("gzip", "zstd")  # detected also without a Content-Encoding
@@ -33,17 +33,8 @@ _IMPORT = DataTable[Import](
     id=lambda job: str(job.uid),
     links=lambda job: {"self": f"/api/v1/imports/{job.uid}"},
 )
-_SWITCH, _TIME = {"enum": ["0", "1"]}, {"format": "date-time"}
-_SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
+_NAMES: dict[str, Any] = {  # of formats and streams
     "format": {"enum": list(FORMATS)},
-    "batch_size": {"pattern": "^[1-9][0-9]{0,8}$"},
-    "commit": {"pattern": "^[0-9A-Za-z._-]{1,64}$"},
-    "commit_date": _TIME,
-    "run_time": _TIME,
-    "dynamic": _SWITCH,
-    "replace": _SWITCH,
-    "dry_run": _SWITCH,
-    "partial": _SWITCH,
     "stream": {"pattern": f"^{NAME_PATTERN}$"},
 }
 
@@ -121,7 +112,7 @@ def refusal(error: BadUpload) -> Problem:
     | {
         "parameters": [
             *(
-                parameter("query", name, text, **_SCHEMAS.get(name, {}))
+                parameter("query", name, text, **_NAMES.get(name, SCHEMAS[name]))
                 for name, text in DESCRIPTIONS.items()
             ),
             parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),

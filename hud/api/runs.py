@@ -212,19 +212,18 @@ def _check_subject(given: RunIn) -> None:
     if given.experiment is None and not (given.suite or given.preset):
         raise Problem(422, "say what to run: `experiment` with an id, or `suite` or `preset` with a name")
     if given.preset and given.knobs:
-        raise Problem(422, "a preset has its own options", errors=[Fault("/knobs", "not beside a preset")])
+        raise Problem(422, "a preset has its own options", at="/knobs")
     for name in ("suite", "preset", "cases", "modes", "dtypes", "backends"):
         if given.experiment is not None and getattr(given, name):
             words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
-            raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
+            raise Problem(422, words, at=f"/{name}")
 
 
 def _host(name: str) -> Host | None:
     host = Host.objects.filter(name=name).first() if name else None
     if name and host is None:
         known = ", ".join(Host.objects.filter(detached_at__isnull=True).values_list("name", flat=True))
-        detail = f"no host is called {name!r}; attached are: {known or 'none'}"
-        raise Problem(422, detail, errors=[Fault("/host", "unknown host")])
+        raise Problem(422, f"no host is called {name!r}; attached are: {known or 'none'}", at="/host")
     return host
 
 

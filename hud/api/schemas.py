@@ -20,7 +20,6 @@ from hud.models.streams import NAME_PATTERN
 from hud.problems import PROBLEM, Problem
 from hud.tables.table import DataTable
 from runner.formats import json_text
-from runner.formats.errors import Fault
 from runner.schema.records import Record
 from runner.schema.suite import MAX_COMPILATIONS
 
@@ -96,10 +95,9 @@ class Filter(Schema):
         for name, values in query.lists():
             if name not in known:
                 detail = f"no filter is called {name[:60]!r}; there are: {', '.join(known)}"
-                raise Problem(422, detail, errors=[Fault(f"?{name[:60]}", "unknown filter")])
+                raise Problem(422, detail, at=f"?{name[:60]}")
             if len(values) > 1 and get_origin(known[name].annotation) is not list:
-                detail = f"the filter {name!r} is said twice; it takes one value"
-                raise Problem(422, detail, errors=[Fault(f"?{name}", "said twice")])
+                raise Problem(422, f"the filter {name!r} is said twice; it takes one value", at=f"?{name}")
             if any("\0" in value for value in values):
                 raise Problem(422, "a filter holds a NUL character")
         return data

@@ -4,11 +4,14 @@
 a grace period.
 
 Bodies of imports, logs and artifacts lie in `HUD_DATA`, so all nodes must share it: each heartbeat is also
-one of the data folder, by the random id in its file `data_id`.
+one of the data folder, by the random id in its file `data_id`. The file's time is that of the heartbeat: in a
+copy of the folder it falls behind.
 """
 
+import os
 import secrets
 import socket
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -20,50 +23,64 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models import Heartbeat
+from hud.server.backup import MIGRATIONS
 from hud.server.embedded import written_once
-from hud.sql import execute, fetch_tuples
+from hud.sql import fetch_tuples
 
 GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 _FOLDER = "data-"  # begins the name of a data folder's heartbeat
 _NODE = "node-"  # begins that of a node, then the end of its host name
 _NODE_LETTERS = 15
 _RUNNING_S = 2 * GAP_S
+_FILE_TIME_S = 2  # to which a file system may round
 _START_LOCK = 7_014_003  # of nodes that start
 
 
-class OtherDataFolder(CommandError, RuntimeError):
-    """Another node that runs uses a HUD_DATA that this one does not share. Of these two kinds of error
-    manage.py and gunicorn print the words, and end."""
+class CannotStart(CommandError, RuntimeError):
+    """Another node that runs uses a HUD_DATA that this one does not share, or the database is older than this
+    release. Of these two kinds of error manage.py and gunicorn print the words, and end."""
 
 
 def join() -> None:
-    """Join the nodes that run. Raise OtherDataFolder unless they share this HUD_DATA. Without a database each
+    """Join the nodes that run. Raise CannotStart unless they share this HUD_DATA. Without a database each
     heartbeat joins, and `/readyz` says the same."""
     try:
         with transaction.atomic():
             fetch_tuples("SELECT pg_advisory_xact_lock(%s)", [_START_LOCK])
-            if problem := folder_problem():
-                raise OtherDataFolder(problem)
+            if problem := _schema_problem() or folder_problem():
+                raise CannotStart(problem)
             _beat(_folder(settings.HUD_DATA))
     except (OperationalError, InterfaceError):
         pass
 
 
+def _schema_problem() -> str:
+    """Return what the database lacks. One that is newer serves both releases while nodes are upgraded."""
+    applied = fetch_tuples("SELECT name FROM django_migrations WHERE app = 'hud'", {})
+    missing = [name for name in MIGRATIONS if (name,) not in applied]
+    return f"the database lacks migration {missing[0]}: run manage.py upgrade first" if missing else ""
+
+
 def folder_problem() -> str:
     """Return why this node may not work, since another one that runs has its files elsewhere, or ''."""
-    elsewhere = fetch_tuples(
+    own = _folder(settings.HUD_DATA)
+    running = fetch_tuples(
         """
-        SELECT name FROM hud_heartbeat WHERE starts_with(name, %(prefix)s) AND name <> %(own)s
+        SELECT name, extract(epoch FROM last) FROM hud_heartbeat WHERE starts_with(name, %(prefix)s)
             AND abs(extract(epoch FROM clock_timestamp() - last)) < %(running)s
         """,
-        {"prefix": _FOLDER, "own": _folder(settings.HUD_DATA), "running": _RUNNING_S},
+        {"prefix": _FOLDER, "running": _RUNNING_S},
     )
-    if not elsewhere:
+    with (
+        settings.HUD_DATA / "data_id"
+    ).open() as file:  # opened, so that a network's file system asks for it
+        noted = os.fstat(file.fileno()).st_mtime + _FILE_TIME_S
+    if all(name == own and last <= noted for name, last in running):
         return ""
     return (
-        f"HUD_DATA={settings.HUD_DATA} is not the folder of another node that runs on this database (data_id"
-        f" {elsewhere[0][0].removeprefix(_FOLDER)}): uploads, logs and artifacts would be lost between them."
-        f" Share one folder, or stop the other node and wait {_RUNNING_S} s"
+        f"HUD_DATA={settings.HUD_DATA} is not the folder of another node that runs on this database, or is a"
+        " copy of it: uploads, logs and artifacts would be lost between them. Share one folder, or stop the"
+        f" other node and wait {_RUNNING_S} s"
     )
 
 
@@ -85,8 +102,9 @@ def nodes() -> dict[str, datetime]:
     return {beat.name.removeprefix(_NODE): beat.last for beat in recent.order_by("name")}
 
 
+@transaction.atomic
 def _beat(*names: str) -> None:
-    execute(
+    beaten = fetch_tuples(
         """
         INSERT INTO hud_heartbeat (name, started, last, trusted_from)
         SELECT name, clock_timestamp(), clock_timestamp(), clock_timestamp() + %(grace)s * interval '1 s'
@@ -98,9 +116,12 @@ def _beat(*names: str) -> None:
                     AND hud_heartbeat.last + %(gap)s * interval '1 s'
                 THEN clock_timestamp() + %(grace)s * interval '1 s'
                 ELSE hud_heartbeat.trusted_from END
+        RETURNING extract(epoch FROM last)
         """,
         {"names": list(names), "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
     )
+    with suppress(OSError):  # the heartbeat counts more
+        os.utime(settings.HUD_DATA / "data_id", (float(beaten[-1][0]),) * 2)
 
 
 def gap(name: str) -> timedelta:

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.accounts.keys import create_key, digest
+from hud.hosts import quarantine
 from hud.models import Accelerator, Aliases, ApiKey, Host
 from hud.problems import Problem
 from hud.sql import fetch_models
@@ -163,6 +164,7 @@ def beat(
                 "labels": {**labels, **built_in},
             }
             Accelerator.objects.update_or_create(host=host, name=device.name, defaults=columns)
+        quarantine.note_errors(host.facts.get("gpu_errors"), facts.get("gpu_errors"), host)
         Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
             present=False
         )
@@ -171,7 +173,7 @@ def beat(
 
 def control(action: str, *, host: Host, who: str, note: str = "", minutes: float = 0) -> None:
     """Let a host finish its running tasks and claim no more (`drain`), for some minutes (`pause`), or take
-    work again (`resume`)."""
+    work again (`resume`), with its cards in quarantine."""
     detail: dict[str, Any] = {} if action == "resume" else {"note": note}
     if action == "pause":
         until = timezone.now() + timedelta(minutes=minutes)
@@ -180,4 +182,7 @@ def control(action: str, *, host: Host, who: str, note: str = "", minutes: float
     else:
         columns = {"drained": True} if action == "drain" else {"drained": False, "paused_until": None}
     Host.objects.filter(pk=host.pk).update(**columns, note=note[:500])
+    if action == "resume":
+        cards = Accelerator.objects.filter(host=host, quarantined_at__isnull=False)
+        quarantine.release(cards, who=who, canaries_from=timezone.now())
     audit.note(who=who, action=f"host.{action}", subject=host.name, detail=detail)

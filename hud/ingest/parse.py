@@ -13,7 +13,7 @@ import msgspec
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.export import exported
 from hud.ingest.receipt import Receipt
-from hud.ingest.runs import from_epoch, run_identity, run_of
+from hud.ingest.runs import from_epoch, run_of
 from hud.ingest.series import Meanings, check_names, rename_by
 from hud.models import FIRST_RUN_ONLY, Aliases
 from hud.points.targets import ceilings_of
@@ -43,7 +43,6 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, invisible_in, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, impossible_reason, is_named
-from runner.schema.draws import PairPlace
 from runner.schema.metrics import metric_info
 from runner.schema.records import (
     CLASS_PACKAGES,
@@ -93,7 +92,6 @@ class RecordParser:
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._any_time = any_time
-        self._runs: dict[tuple[Any, ...], tuple[RunKey, PairPlace]] = {}
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
     def flush(self) -> list[ParsedMeasurement]:
@@ -177,7 +175,7 @@ class RecordParser:
             return
         parameters = self._with_hints(item.hints) if item.hints else self.parameters
         facts = msgspec.json.encode((record.runners, record.dependencies))
-        run, place = self._run(record, facts, parameters)
+        run, place = run_of(record, parameters, any_time=self._any_time)
         device, device_name, environment = self._place(record, facts, parameters)
         unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
         measurement = ParsedMeasurement(
@@ -293,13 +291,6 @@ class RecordParser:
         """Return the upload's parameters, completed by the hints of the file's name."""
         missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
-
-    def _run(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[RunKey, PairPlace]:
-        """Return the record's run and its place there, from a cache as `_place`."""
-        key = facts, *run_identity(record)
-        if key not in self._runs:
-            self._runs[key] = run_of(record, parameters, any_time=self._any_time)
-        return self._runs[key]
 
     def _place(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import groupby
 from operator import attrgetter
-from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from django.db import OperationalError, transaction
@@ -44,26 +42,13 @@ _OF_KEY = (
     "source", "external_id", "repo", "branch", "commit", "order_time_source", "interpreter",
     "base_interpreter",
 )  # fmt: skip
-_OF_RUN = attrgetter(
-    "benchmark.name", "timestamp", "repo", "head_branch", "head_sha", "workflow_id", "job_id", "run_attempt"
-)
-
-
-def run_identity(record: Record) -> tuple[Any, ...]:
-    """Return what records of one run, and one place there, have in common beside their host: first the number
-    of their compilation. Raise WrongRecord for a wrong one."""
-    extra = record.metric.extra_info if record.metric else None
-    number: int | None = extra.get(COMPILATION) if extra else None
-    if number is not None and not (type(number) is int and 0 <= number < _MAX_COMPILATIONS):
-        detail = f"a compilation is a whole number from 0 to {_MAX_COMPILATIONS - 1}"
-        raise WrongRecord(f"/metric/extra_info/{COMPILATION}", detail)
-    return number, *_OF_RUN(record)
 
 
 def run_of(record: Record, parameters: Parameters, *, any_time: bool) -> tuple[RunKey, PairPlace]:
     """Return a record's run and its repeat, side and draw there. Raise WrongRecord for a place that no A/B
-    comparison has, or a time that an upload cannot have, unless `any_time`."""
-    time, compilation = from_epoch(record.timestamp), run_identity(record)[0]
+    comparison has, a wrong number of a compilation, or a time that an upload cannot have, unless `any_time`.
+    """
+    time, compilation = from_epoch(record.timestamp), _compilation_of(record)
     if time and not (any_time or is_plausible(time)):
         raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
     runner = first_runner(record)
@@ -102,6 +87,15 @@ def run_of(record: Record, parameters: Parameters, *, any_time: bool) -> tuple[R
         point_time=None if commit_time or external_id or is_numbered else time,
     )
     return run, place
+
+
+def _compilation_of(record: Record) -> int | None:
+    extra = record.metric.extra_info if record.metric else None
+    number: int | None = extra.get(COMPILATION) if extra else None
+    if number is not None and not (type(number) is int and 0 <= number < _MAX_COMPILATIONS):
+        detail = f"a compilation is a whole number from 0 to {_MAX_COMPILATIONS - 1}"
+        raise WrongRecord(f"/metric/extra_info/{COMPILATION}", detail)
+    return number
 
 
 def from_epoch(moment: float | None) -> datetime | None:
@@ -149,8 +143,8 @@ class Runs:
         self.partial = partial
         self.grown |= self.ids
         of_runs: dict[RunKey, list[ParsedMeasurement]] = {}
-        for key, group in groupby(measurements, attrgetter("run")):  # neighbours share it
-            of_runs.setdefault(key, []).extend(group)
+        for item in measurements:
+            of_runs.setdefault(item.run, []).append(item)
         new = of_runs.keys() - self.by_key.keys()
         for key in sorted(new, key=lambda run: (run.source, run.external_id or "", run.host, run.commit)):
             self.by_key[key] = self._find_or_make(of_runs[key], UUID(key.uid) if key.uid else None)
@@ -162,8 +156,7 @@ class Runs:
     def _find_or_make(self, items: Sequence[ParsedMeasurement], uid: UUID | None) -> Run:
         """Return the run of all these measurements of an upload, which may name it by its uid."""
         assert self.upload
-        distinct = {id(item.run): item.run for item in items}.values()
-        timed = (run for run in distinct if run.order_time)
+        timed = (item.run for item in items if item.run.order_time)
         key = min(timed, key=attrgetter("order_time"), default=items[0].run)
         state, reason = _end_of(items)
         suites, now = sorted({item.suite for item in items}), clock.now()
@@ -197,15 +190,17 @@ class Runs:
             return self._find_or_make(items, uuid5(run.uid, f"stream {self.upload.stream_id}"))
         if uid or run.uid != new.uid:
             self.grown.add(run.pk)
-        if is_foreign or run.upload is None or (uid and not self._may_add_to(run.upload)):
+        if is_foreign or not self._may_add_to(run.upload):
             self.closed.add(run.pk)
         elif more := [suite for suite in suites if suite not in run.title]:
             Run.objects.filter(pk=run.pk).update(title=", ".join([run.title, *more])[:300])
         return run
 
     def _may_add_to(self, upload: Upload | None) -> bool:
-        """Return whether to add to the run of an upload that its uid names; uids are public."""
-        if self.key is None or upload is None or upload == self.upload:
+        """Return whether to add to the run of an upload: its uid and what else names it are public."""
+        if upload is None:
+            return False
+        if self.key is None or upload == self.upload:
             return True
         if upload.key_id == self.key.pk or "run" in effective_scopes(self.key):
             return True

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -32,10 +31,10 @@ _FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)  # before every point
 _MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {  # characters, in the order of an identity
-    "suite": 60, "case": 200, "settings": 4000, "mode": 40, "dtype": 40, "backend": 100, "device": 40,
+    "suite": 60, "case": 200, "knobs_key": 4000, "mode": 40, "dtype": 40, "backend": 100, "device": 40,
     "arch": 100,
 }  # fmt: skip
-_NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
+_SHOWN = {"knobs_key": "settings"}
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
@@ -53,23 +52,18 @@ def rename_by(aliases: Aliases, measurement: ParsedMeasurement) -> None:
 
 def check_names(measurement: ParsedMeasurement) -> None:
     """Write the names in one form. Raise WrongRecord for names that cannot be stored."""
-    texts: tuple[str, ...] = measurement.identity[:8]
-    joined = "".join(texts)
-    is_ascii = joined.isascii() and measurement.metric.isascii()
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
-    if escaped or not is_ascii:
-        settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
-        if character := invisible_in(joined + measurement.metric + settings):
-            raise WrongRecord("", f"a name or a setting holds the invisible character {character}")
-        measurement.metric = nfc(measurement.metric)
-        texts = tuple(map(nfc, texts))
-        joined = "".join(texts)
-        for name, value in zip(_NAMES, texts, strict=True):
-            setattr(measurement, name, value)
-    for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
+    settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
+    if character := invisible_in("".join((*measurement.identity[:8], measurement.metric, settings))):
+        raise WrongRecord("", f"a name or a setting holds the invisible character {character}")
+    measurement.metric = nfc(measurement.metric)
+    for name, limit in _LIMITS.items():
+        value = nfc(getattr(measurement, name))
+        setattr(measurement, name, value)
         if len(value) > limit:
-            raise WrongRecord("", f"the {name} is longer than {limit} characters")
-    if len(joined if is_ascii else joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+            raise WrongRecord("", f"the {_SHOWN.get(name, name)} is longer than {limit} characters")
+    joined = "".join(measurement.identity[:8])
+    if len(joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
     if not _SUITE.fullmatch(measurement.suite):
         raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
@@ -84,14 +78,11 @@ def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, Ru
     fingerprints = {key: environment.fingerprint() for key, environment in distinct.items()}
     ids = _environment_ids({fingerprints[key]: environment for key, environment in distinct.items()})
     environments = {key: ids[fingerprint] for key, fingerprint in fingerprints.items()}
-    own: list[tuple[int, int | None]] = []  # run and stream of each; neighbours share the run
-    for key, group in groupby(measurements, attrgetter("run")):
-        run = runs[key]
-        own += [(run.pk, run.stream_id)] * len(list(group))
-    series = _series_of(measurements, [stream for _run, stream in own])
+    own = [runs[item.run] for item in measurements]
+    series = _series_of(measurements, [run.stream_id for run in own])
     return [
-        (run_id, series_id, environments[id(item.environment)], item.repeat, item.side)
-        for item, (run_id, _stream), series_id in zip(measurements, own, series, strict=True)
+        (run.pk, series_id, environments[id(item.environment)], item.repeat, item.side)
+        for item, run, series_id in zip(measurements, own, series, strict=True)
     ]
 
 
@@ -222,12 +213,10 @@ class Meanings:
     def convert(self, items: Sequence[ParsedMeasurement]) -> list[tuple[ParsedMeasurement, WrongRecord]]:
         """Write measurements in the units of their metrics. Return those in a unit of something else, or with
         the opposite direction, each with what is wrong."""
-        keys = dict.fromkeys(map(_KEY, items))
-        self._learn(keys)
-        others = {key for key in keys if self._differs(*key)}
+        self._learn(dict.fromkeys(map(_KEY, items)))
         wrong = []
-        for item in items if others else ():
-            if _KEY(item) in others:
+        for item in items:
+            if self._differs(*_KEY(item)):
                 try:
                     self._convert(item)
                 except WrongRecord as error:

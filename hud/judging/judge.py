@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from hud.judging import levels
 from hud.judging.levels import Level, SeriesPoint
-from hud.judging.regressions import follow
+from hud.judging.regressions import fleet, follow
 from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.regressions.follow import BEFORE_ALL, Judged
 from hud.judging.rules.thresholds import Thresholds, metrics_by_class, opens_regressions
@@ -32,6 +32,7 @@ from hud.points.write import count_points
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples, given_rows, insert, real
 from runner.schema.statistics import median
+from runner.suites import CEILINGS
 
 ClassKey = tuple[int, str]  # a series, and a class of environments
 logger = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
             chosen.append(series)
             room -= histories[series.pk]
     _judge_or_log(chosen)
+    if any(series.experiment.suite == CEILINGS for series in pending.values()):
+        fleet.act()  # before the rest of the night
     on_progress()
     return len(pending) or marked
 

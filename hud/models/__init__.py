@@ -9,7 +9,6 @@ from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload
 from hud.models.points import (
     FIRST_RUN_ONLY,
-    NEVER_RAN,
     STATUS_CODES,
     STATUS_NAMES,
     VERDICT_CODES,
@@ -64,3 +63,4 @@ from hud.models.series import (
 )
 from hud.models.streams import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, SAMPLES, Stream
 from hud.states.fair_share import RUN_CLASSES, RunClass
+from runner.schema.records import NEVER_RAN

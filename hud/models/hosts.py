@@ -38,6 +38,9 @@ class Accelerator(NamedRow):
     arch = models.CharField(max_length=60)
     uuid = models.CharField(max_length=80, blank=True)
     unavailable_reason = models.CharField(max_length=300, blank=True)  # as its host says; '' none
+    quarantine_reason = models.CharField(max_length=300, blank=True, db_default="", default="")  # '' none
+    quarantined_at = models.DateTimeField(null=True)  # the time of the reading that says so
+    canaries_from = models.DateTimeField(null=True)  # a person has let it back: its baseline begins then
     present = models.BooleanField(default=True)
     rung_at = models.DateTimeField(null=True)  # last wake-up
     since_night = models.IntegerField(default=0, db_default=0)  # tasks that it took since its last of a night
@@ -46,6 +49,11 @@ class Accelerator(NamedRow):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["host", "name"], name="accelerator_identity")]
+
+    @property
+    def hindrance(self) -> str:
+        """Return why it takes no work though its host does, or ''."""
+        return f"quarantined: {self.quarantine_reason}" if self.quarantine_reason else self.unavailable_reason
 
     @property
     def queue(self) -> str:

@@ -19,7 +19,7 @@ from hud.models.keys import Upload
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment, Metric, Series
 from hud.models.streams import Stream
-from runner.schema.records import STATUSES
+from runner.schema.records import NEVER_RAN, STATUSES
 
 if TYPE_CHECKING:
     from hud.points.targets import AppliedTarget, Targets
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 STATUS_CODES = {name: code for code, name in enumerate(STATUSES)}
 STATUS_NAMES = dict(enumerate(STATUSES))
 FIRST_RUN_ONLY = "of one run only, which holds compilation and warm-up"  # a warning
-NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a value
 
 
 def words_are_reason(status: int, value: float | None) -> bool:

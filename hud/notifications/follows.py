@@ -19,14 +19,14 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage, get_connection
 from django.db import DatabaseError, InterfaceError, connection, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from hud.accounts import audit
 from hud.accounts.roles import scopes_of_user
 from hud.judging.regressions.groups import of_cause
 from hud.models import Channel, Delivery, Follow, Regression, RegressionEvent, Series
-from hud.notifications.messages import queue_messages, queue_overdue
+from hud.notifications.messages import RELATED, of_events, queue_messages, queue_overdue
 from hud.notifications.sending import (
     SECRET_PREFIX,
     CannotSend,
@@ -41,6 +41,7 @@ from hud.states.regressions import TOLD
 logger = logging.getLogger(__name__)
 # seconds from one attempt to the next; after the last one a message is given up
 BACKOFF_S = (5, 30, 120, 600, 3600, 4 * 3600, 10 * 3600, 24 * 3600)
+_PREVIEWED = 300  # changes
 _AT_ONCE_S = 30  # an attempt takes less; until then nobody else makes it
 _GONE = 410  # the receiver wants no more messages
 _OVERDUE_EVERY_S = 60.0
@@ -118,6 +119,23 @@ def test(follow: Follow, *, who: str) -> bool:
 def matched(follow: Follow) -> dict[str, int]:
     """Count series and open regressions that meet the conditions, and changes of the last two weeks that did:
     3 statements."""
+    series, regressions, changes = _meeting(follow)
+    is_open = regressions.filter(state__in=TOLD)
+    return {"series": series.count(), "open": is_open.count(), "changes": changes.count()}
+
+
+def preview(follow: Follow) -> tuple[datetime | None, list[tuple[str, str]]]:
+    """Return the last day of two weeks with changes, and the messages of that day with their addresses."""
+    newest = list(_meeting(follow)[2].select_related(*RELATED).order_by("-at")[:_PREVIEWED])
+    last_day = [one for one in newest if one.at.date() == newest[0].at.date()]
+    messages = [(headline(one.event, one.data), one.data["url"]) for one in of_events(follow, last_day)]
+    return (newest[0].at if newest else None), messages
+
+
+def _meeting(
+    follow: Follow,
+) -> tuple[QuerySet[Series], QuerySet[Regression], QuerySet[RegressionEvent]]:
+    """Return the series, regressions and recent changes of state that meet the conditions."""
     wanted = {path: getattr(follow, name) for name, path in _PATHS.items() if getattr(follow, name)}
     series = Series.objects.filter(**wanted)
     regressions = Regression.objects.filter(**{f"series__{path}": value for path, value in wanted.items()})
@@ -129,9 +147,8 @@ def matched(follow: Follow) -> dict[str, int]:
         series = series.filter(pk__in=regressions.values("series"))
     changes = RegressionEvent.objects.filter(
         regression__in=regressions, at__gte=timezone.now() - LOOK_BACK, after__in=follow.events
-    ).exclude(before=F("after"))
-    is_open = regressions.filter(state__in=TOLD)
-    return {"series": series.count(), "open": is_open.count(), "changes": changes.count()}
+    )
+    return series, regressions, changes.exclude(before=F("after"))
 
 
 # ---- delivery

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from hud.judging.backlog import overdue_suites
 from hud.judging.compare.ab_runs import result_of
-from hud.judging.regressions.groups import by_key, group
+from hud.judging.regressions.groups import CauseLines, by_key, group
 from hud.models import (
     Delivery,
     Follow,
@@ -26,6 +26,7 @@ from hud.models import (
     OverdueSuite,
     Point,
     Regression,
+    RegressionEvent,
     Run,
     RunEnd,
     Series,
@@ -39,15 +40,17 @@ _LONGEST_WAIT = timedelta(minutes=2)
 _MOST_NOTICES = 2000  # at once
 _LISTED = 20  # regressions or suites that a message names
 T = TypeVar("T")
+RELATED = [
+    *(f"regression__series__{name}" for name in ("experiment", "metric", "stream")),
+    *(f"regression__{name}" for name in ("first_run", "last_good_run", "latest_run", "owner")),
+]
 _OVERDUE = DataTable("stream suite branch arch since")
 
 
 def queue_messages() -> int:
     """Turn what is in the outbox into deliveries, in one transaction; return how many deliveries."""
     with transaction.atomic():
-        related = [f"regression__series__{name}" for name in ("experiment", "metric", "stream")]
-        related += [f"regression__{name}" for name in ("first_run", "last_good_run", "latest_run", "owner")]
-        waiting = Notice.objects.select_for_update(skip_locked=True, of=("self",)).select_related(*related)
+        waiting = Notice.objects.select_for_update(skip_locked=True, of=("self",)).select_related(*RELATED)
         notices = list(waiting.order_by("pk")[:_MOST_NOTICES])
         ended = list(RunEnd.objects.select_for_update(skip_locked=True).order_by("pk")[:_MOST_NOTICES])
         if not (notices or ended):
@@ -76,6 +79,20 @@ def _of_notices(follows: Sequence[Follow], notices: Iterable[Notice]) -> Iterato
             of_cause = [same[line.pk] for line in cause.lines]
             data = partial(_regression_data, state, cause.why)
             yield from _deliveries(follows, state, of_cause, _about_notice, data)
+
+
+def of_events(follow: Follow, events: Iterable[RegressionEvent]) -> list[Delivery]:
+    """Return the messages, not stored, that a follow would get of what happened to regressions."""
+    notices = [
+        Notice(regression=one.regression, state=one.after, note=one.note, who=one.who) for one in events
+    ]
+    return list(_of_notices([follow], notices))
+
+
+def of_cause(cause: CauseLines) -> dict[str, Any]:
+    """Return what a message would say of a cause as it is."""
+    notices = [Notice(regression=line, state=line.state, note=line.note) for line in cause.lines]
+    return _regression_data(cause.first.state, cause.why, notices)
 
 
 def _of_ends(follows: Sequence[Follow], ids: Sequence[int]) -> Iterator[Delivery]:

@@ -21,6 +21,7 @@ from hud.judging.compare.judged import REASONS
 from hud.judging.regressions.read import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages import streams
+from hud.pages.backends_table import colour
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.facts import fact_name
@@ -34,6 +35,7 @@ from hud.tables.table import Column, DataTable
 from runner.schema.records import quality_words
 
 register = template.Library()
+register.filter("colour", colour)
 _FORMATTING = """address ago better bytes_text duration long_name magnitude milliseconds moment number p_value
     percent plain plain_count quantity seconds share signed_percent signed_seconds signed_share thousandths
     unit"""
@@ -71,10 +73,10 @@ def heads(context: Any, *titles: str, actions: str = "") -> SafeString:
 
 
 @register.simple_tag
-def verdict_badge(value: Point) -> SafeString:
-    """Show the verdict with the change; the title has the noise."""
+def verdict_badge(value: Point, *, brief: bool = False) -> SafeString:
+    """Show the verdict, with the change unless it is `brief`; the title has the noise."""
     text = WORDS.get(value.verdict, value.verdict)
-    if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
+    if not brief and value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise * 100:.2f} %, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""

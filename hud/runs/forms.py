@@ -10,12 +10,12 @@ from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place
 from hud.runs.requests import MAX_REPEATS, RunOptions
 from runner.schema.compilations import InductorOptions, parsed_inductor_options
-from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words
-from runner.schema.options import Option, OptionValue
+from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_to_decide, power_words
+from runner.schema.options import Option, OptionValue, setting_text
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec
 from runner.schema.tasks import COMPILATIONS, Replication, Selection
-from runner.suites import SUITES
+from runner.suites import PRESETS, SUITES
 
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # what most reruns set
@@ -73,15 +73,13 @@ def _knob_field(knob: Option) -> forms.Field:
 
 def _knob_text(value: OptionValue) -> str:
     """Return a value as its field shows it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else setting_text(value)
 
 
 def _power(noise: ChoiceNoise, places: Sequence[Place]) -> str:
-    """Return what a comparison of the default number of draws finds, and one that finds 3 %."""
+    """Return what a comparison of the default number of draws finds, and one that decides."""
     process_s = places[0].process_s if places else None
-    numbers = sorted({2 * LEAST_DRAWS, min(2 * MAX_DRAWS, draws_for(FOUND, noise.noise))})
+    numbers = sorted({2 * LEAST_DRAWS, min(2 * MAX_DRAWS, draws_to_decide(noise.noise))})
     return "; ".join(power_words(noise, draws, process_s=process_s) for draws in numbers)
 
 
@@ -257,6 +255,9 @@ class NewRunForm(RerunForm):
     default."""
 
     cases, modes, dtypes, backends = map(_several, ("Cases", "Mode", "Type", "Backend"))
+    preset = forms.ChoiceField(
+        label="Preset", required=False, help_text="as this system's own script; what is chosen goes first"
+    )
     into = forms.CharField(
         label="Stream of the results", required=False, max_length=60, help_text="default: adhoc"
     )
@@ -272,10 +273,17 @@ class NewRunForm(RerunForm):
             "dtypes": dtypes,
             "backends": suite.backends_on(spec.device),
         }
-        for name, values in offered.items():
+        presets = [
+            name
+            for name, preset in PRESETS.items()
+            if suite.name in preset["suites"] and (len(preset["suites"]) == 1 or "cases" not in preset)
+        ]
+        for name, values in {**offered, "preset": ["", *presets]}.items():
             field = self.fields[name]
-            assert isinstance(field, forms.MultipleChoiceField)
-            field.choices = [(value, value) for value in values]
+            assert isinstance(field, forms.ChoiceField)
+            field.choices = [(value, value or "none") for value in values]
+        if not presets:
+            del self.fields["preset"]
         self.fields.pop("pinned", None)
 
     def named(self, names: str) -> list[forms.BoundField]:

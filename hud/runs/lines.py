@@ -17,6 +17,7 @@ from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.runs.streams import named
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
+from runner.schema.options import setting_text
 
 COLUMNS = DataTable["RunLine"]("""
     run:int=run.pk state:str=run.state reason:str=run.reason title:str host:str arch:str=asked.arch
@@ -238,10 +239,8 @@ class TaskLine:
     def name(self) -> str:
         """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096, compilation 1``."""
         spec = self.task.spec
-        knobs = ", ".join(
-            f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
-            for name, value in sorted((spec.get("knobs") or {}).items())
-        )
+        settings = sorted((spec.get("knobs") or {}).items())
+        knobs = ", ".join(f"{name}={setting_text(value)}" for name, value in settings)
         name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
         number = spec.get("compilation")
         return ", ".join(filter(None, [name, knobs, f"compilation {number}" if number else ""]))

@@ -27,6 +27,7 @@ from hud.sql import execute, fetch_tuples
 from hud.states.fair_share import NIGHT_EVERY
 from runner.schema.protocol import FUNCTION, sign
 from runner.schema.suite import TaskSpec, suite_of
+from runner.suites import CEILINGS
 
 # The accelerator could take a task of the run, now or later. While the host that the run began on is there,
 # another one only with the same torch and Triton, where it says so.
@@ -50,9 +51,10 @@ FITTING_RUNS = f"""
     JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
     JOIN hud_runrequest q ON q.run_id = r.id AND {FITS}
 """
-# The accelerator may be given new tasks now.
-OPEN = """
+# The accelerator may be given new tasks of the run now; one in quarantine only its canaries.
+OPEN = f"""
     (a.unavailable_reason = '' AND NOT h.drained
+    AND (a.quarantine_reason = '' OR q.selection->>'suite' = '{CEILINGS}')
     AND (h.paused_until IS NULL OR h.paused_until <= clock_timestamp()))
 """
 # Its host sent a heartbeat within the last `lost` seconds.
@@ -166,8 +168,7 @@ def missing_packages(
     named = [name for name in interpreters if name]
     groups: list[list[set[str] | None]] = []  # packages of interpreters, of which one has to fit
     for item in accelerators:
-        pythons = item.host.facts.get("pythons")
-        pythons = pythons if isinstance(pythons, dict) else {}
+        pythons = item.host.facts.get("pythons", {})
         modules = {name: facts.get("modules") for name, facts in pythons.items() if "error" not in facts}
         packages = {name: None if known is None else set(known) for name, known in modules.items()}
         groups += [[packages[name]] for name in named if name in packages] or [list(packages.values())]
@@ -243,15 +244,10 @@ def elsewhere(task: Task) -> str:
     return f"measured on another card, {now.host.name} {now.name}, than last time ({last})"
 
 
-def ring_for(run_id: int) -> int:
-    """Wake every idle accelerator that could take a task of this run now; return how many."""
-    return ring_idle(again_s=0, run_id=run_id)
-
-
 def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
-    """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
-    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost. It
-    stops where Redis does not answer, so that an outage costs one time-out."""
+    """Wake each idle accelerator that has queued work, of one run or of any, and was not woken for `again_s`
+    (default HUD_RING_S); return how many. This makes up for wake-ups that an outage of Redis or a crash after
+    the commit lost. It stops where Redis does not answer, so that an outage costs one time-out."""
     again_s = settings.HUD_RING_S if again_s is None else again_s
     waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
     accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])
@@ -269,8 +265,6 @@ def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int
                         task,
                         job_id=sign(job_id, task, key_digest=digest, queue=queue),
                         job_timeout=-1,
-                        result_ttl=0,
-                        failure_ttl=3600,
                         ttl=_TTL_S,
                     )
                 except ResponseError as error:  # such as where the host made something else of its queue

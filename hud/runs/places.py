@@ -92,11 +92,11 @@ def _offers(accelerator: Accelerator, experiment: Experiment) -> bool:
 
 def _interpreters(accelerator: Accelerator) -> dict[Torch | None, str]:
     """Return the accelerator's interpreters by their torch."""
-    pythons, offered = accelerator.host.facts.get("pythons"), accelerator.catalog.get("pythons", [])
+    offered = accelerator.catalog.get("pythons", [])
     return {
         (str(facts["torch"]), str(facts.get("torch_git", ""))): name
-        for name, facts in (pythons.items() if isinstance(pythons, Mapping) else ())
-        if name in offered and isinstance(facts, Mapping) and facts.get("torch")  # a host says what it likes
+        for name, facts in accelerator.host.facts.get("pythons", {}).items()
+        if name in offered and facts.get("torch")
     }
 
 

@@ -62,8 +62,12 @@ def progress_of(run: Run) -> Progress:
     """Return the run's progress, with `eta_s` while each remaining task has a past one to estimate from."""
     tasks = Task.objects.filter(run=run).aggregate(done=Count("finished"), total=Count("pk"))
     remaining = _work(run.pk) if run.state in ACTIVE else []
-    left = _seconds_left(remaining) if remaining else None
-    return Progress(**tasks, eta_s=None if left is None else round(left, 1))
+    left_s = [
+        inf if usual_s is None else max(usual_s * count - ran_s, 0.0)
+        for *_run, count, ran_s, usual_s in remaining
+    ]
+    is_known = remaining and inf not in left_s
+    return Progress(**tasks, eta_s=round(sum(left_s), 1) if is_known else None)
 
 
 def usual_by_place(spec: TaskSpec) -> dict[tuple[int | None, str, str], float]:
@@ -198,14 +202,6 @@ def _estimate(lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
         line.position = 1 + sum(1 for _other in ahead)
 
 
-def _seconds_left(parts: Sequence[_Work]) -> float | None:
-    """Return how long these tasks still take together, None where one is of a kind that never ran."""
-    known = [
-        max(usual_s * tasks - ran_s, 0.0) for *_run, tasks, ran_s, usual_s in parts if usual_s is not None
-    ]
-    return sum(known) if len(known) == len(parts) else None
-
-
 def _lines() -> list[QueueLine]:
     takes = f"{matching.OPEN} AND {matching.HEARD}"
     return fetch(
@@ -323,8 +319,8 @@ def _occupations(ids: Sequence[int]) -> list[Occupation]:
         elif state in ("paused", "drained"):
             until = host.paused_until if state == "paused" else None
             line = Occupation(host.name, state, until=until, note=host.note)
-        elif accelerator.unavailable_reason:
-            line = Occupation(f"{host.name} {accelerator.name}", "dirty", note=accelerator.unavailable_reason)
+        elif accelerator.hindrance:
+            line = Occupation(f"{host.name} {accelerator.name}", "dirty", note=accelerator.hindrance)
         else:
             state = "busy" if accelerator.busy_with else "idle"
             line = Occupation(f"{host.name} {accelerator.name}", state, run=accelerator.busy_with)

@@ -36,9 +36,9 @@ from hud.runs import matching, streams
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
-from runner.schema.options import OptionValue
+from runner.schema.options import OptionValue, setting_text
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.suite import IDENTITY, BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
 from runner.suites import SUITES, suite_of
 from runner.suites.request import tasks_of_preset
@@ -239,7 +239,7 @@ def request_run(
         )
         matching.assign_cards(run)
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
-        transaction.on_commit(lambda: matching.ring_for(run.pk), robust=True)
+        transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
 
 
@@ -338,13 +338,9 @@ def spec_of(
 
 def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
     """Return whether a task measures another experiment than this one, apart from the device."""
-    suite = SUITES[spec.suite]
-    asked = suite.asked_knobs(experiment.knobs)
-    if not asked.keys() <= {option.name for option in suite.options}:
-        return True
-    plain = replace(spec, knobs={})
-    same_knobs = spec.identity() == replace(spec, knobs=asked).identity()
-    return not same_knobs or suite.result_backend(spec) != suite.result_backend(plain)
+    suite, identity = SUITES[spec.suite], {name: getattr(experiment, name) for name in IDENTITY}
+    there = replace(spec, device=experiment.device)
+    return bool(suite.problem_of(identity, there, suite.expected(there, {})))
 
 
 def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
@@ -359,11 +355,7 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
 
 def _title(spec: TaskSpec, experiment: Experiment) -> str:
     """Return the title of a rerun whose case parameters describe a different experiment."""
-    suite = SUITES[spec.suite]
-    knobs = {
-        name: "+".join(map(str, value)) if isinstance(value, list) else value
-        for name, value in suite.stored_knobs(spec).items()
-    }
+    named = SUITES[spec.suite].canonical(spec)
+    knobs = {name: setting_text(value) for name, value in named.identity().items()}
     title = Experiment(case=spec.case, knobs=knobs).title
-    backend = suite.result_backend(spec)
-    return title if backend == experiment.backend else f"{title}, {backend}"
+    return title if named.backend == experiment.backend else f"{title}, {named.backend}"

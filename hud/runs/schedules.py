@@ -5,7 +5,7 @@ transaction with its runs. After an outage only the latest missed time is made u
 of scheduled runs, between two of their tasks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -63,10 +63,7 @@ def read() -> list[ScheduleLine]:
     schedules = Schedule.objects.select_related("stream").order_by("name")
     lines = []
     for schedule in schedules.prefetch_related(Prefetch("triggers", newest, to_attr="latest")):
-        try:
-            due = next_due(schedule, timezone.now()) if schedule.enabled else None
-        except ValueError:  # written by other means than the form; tick switches it off
-            due = None
+        due = next_due(schedule, timezone.now()) if schedule.enabled else None
         lines.append(ScheduleLine(schedule, due, next(iter(schedule.latest), None)))
     return lines
 
@@ -74,7 +71,9 @@ def read() -> list[ScheduleLine]:
 def check(schedule: Schedule) -> None:
     """Raise ValidationError, by field, for a schedule that could never fire."""
     faults = {"cron": _cron_fault(schedule.cron), "suite": _request_fault(schedule)}
-    if _zone(schedule.time_zone) is None:
+    try:
+        ZoneInfo(schedule.time_zone)
+    except (ValueError, KeyError, OSError):  # a folder, an unknown name, a name that is too long
         faults["time_zone"] = f"{schedule.time_zone!r} is no time zone; one is UTC, another Europe/Berlin"
     labels: Any = schedule.labels
     if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
@@ -104,11 +103,6 @@ def _request_fault(schedule: Schedule) -> str:
     return ""
 
 
-def _suites_of(schedule: Schedule) -> Sequence[str]:
-    """Return the suite, or those of the preset."""
-    return [schedule.suite] if schedule.suite else PRESETS[schedule.preset]["suites"]
-
-
 def selection_of(schedule: Schedule, device: str) -> Selection:
     filters = {name: getattr(schedule, name) for name in ("cases", "modes", "dtypes", "backends")}
     return Selection(schedule.suite, device, **filters)
@@ -133,13 +127,12 @@ def save(schedule: Schedule, *, who: str) -> Schedule:
     return schedule
 
 
-def switch(*, schedule: Schedule, enabled: bool, who: str, reason: str = "") -> None:
+def switch(*, schedule: Schedule, enabled: bool, who: str) -> None:
     """Let a schedule fire from its next due time on, or stop it from firing; its runs go on."""
     columns = {"enabled": True, "active_from": Now()} if enabled else {"enabled": False}
     if Schedule.objects.filter(pk=schedule.pk, enabled=not enabled).update(**columns):
         action = "schedule.enable" if enabled else "schedule.disable"
-        detail = {"reason": reason} if reason else {}
-        audit.note(who=who, action=action, subject=f"schedule {schedule.name}", detail=detail)
+        audit.note(who=who, action=action, subject=f"schedule {schedule.name}")
 
 
 def delete(*, schedule: Schedule, who: str) -> None:
@@ -157,12 +150,12 @@ def create_default() -> None:
 
 
 def next_due(schedule: Schedule, after: datetime) -> datetime:
-    """Return the first due time after a moment. Raise ValueError for an unknown time zone or expression."""
+    """Return the first due time after a moment."""
     return next(due for due in _due_times(schedule, after) if due > after)  # once where a time repeats
 
 
 def latest_due(schedule: Schedule, now: datetime) -> datetime:
-    """Return the latest due time that is not in the future. Raise ValueError as `next_due`."""
+    """Return the latest due time that is not in the future."""
     return next(_due_times(schedule, now + datetime.resolution, reverse=True))
 
 
@@ -170,21 +163,8 @@ def _due_times(schedule: Schedule, start: datetime, *, reverse: bool = False) ->
     """Return due times after `start`, or before it backwards, by the rules of Debian's cron: a time that
     daylight saving skips comes when the clock goes forward; a repeated one comes once, or twice if every hour
     is due."""
-    zone = _zone(schedule.time_zone)
-    if zone is None:
-        raise ValueError(f"{schedule.time_zone!r} is no time zone")
-    try:
-        times = CronSim(schedule.cron, start.astimezone(zone), reverse)
-    except CronSimError as error:
-        raise ValueError(f"{schedule.cron!r} is no cron expression: {error}") from error
+    times = CronSim(schedule.cron, start.astimezone(ZoneInfo(schedule.time_zone)), reverse)
     return (due.astimezone(UTC) for due in times)
-
-
-def _zone(name: str) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(name)
-    except (ValueError, KeyError, OSError):  # a folder, an unknown name, a name that is too long
-        return None
 
 
 def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
@@ -194,11 +174,7 @@ def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
     assert now
     fired: list[ScheduleTrigger] = []
     for schedule in Schedule.objects.filter(enabled=True).order_by("pk"):
-        try:
-            due = latest_due(schedule, now)
-        except ValueError as error:  # not written by `save`
-            switch(schedule=schedule, enabled=False, who="tick", reason=str(error))
-            continue
+        due = latest_due(schedule, now)
         if due >= schedule.active_from and not schedule.triggers.filter(due=due).exists():
             fired += filter(None, [fire(schedule, due)])
     return fired
@@ -221,7 +197,7 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     """Return the device of each run, and its accelerator if it may not run on any other."""
     if not schedule.everywhere:
         return [(schedule.device or "cuda", None)]
-    names = _suites_of(schedule)
+    names = [schedule.suite] if schedule.suite else PRESETS[schedule.preset]["suites"]
     devices = [schedule.device] if schedule.device else suite_of(names[0]).devices
     accelerators = visible_accelerators()
     able: list[Accelerator] = []
@@ -234,8 +210,10 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
 def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | None) -> str:
     """Request one run; return why there is none, or ''."""
     schedule, host = trigger.schedule, None
-    labels = dict(schedule.labels)
+    labels, interpreter = dict(schedule.labels), schedule.environment
     if accelerator:
+        if schedule.suite == suites.CEILINGS and suites.CANARY in accelerator.catalog.get("pythons", []):
+            interpreter = interpreter or suites.CANARY
         labels["accelerator"], host = accelerator.name, accelerator.host
     queued = RunRequest.objects.filter(run__state=State.QUEUED, run__cancel_asked=None)
     waiting = queued.filter(trigger__schedule=schedule, host=host, labels=labels).first()
@@ -245,7 +223,7 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
         requests.request_suite(
             selection_of(schedule, device),
             requests.RunOptions(
-                ResourceRequest(device, host, labels=labels, interpreter=schedule.environment),
+                ResourceRequest(device, host, labels=labels, interpreter=interpreter),
                 who=f"schedule {schedule.name}",
                 replication=Replication(schedule.compilations, schedule.repeats),
                 run_class="night",

@@ -10,7 +10,6 @@ from hud.accounts.keys import effective_scopes
 from hud.models import IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Stream
 from hud.models.streams import NAME_PATTERN, adhoc
 from hud.problems import Problem
-from runner.formats.errors import Fault
 
 _NAME = re.compile(NAME_PATTERN)
 _OPERATOR = "rules"  # a scope that operators have and uploaders lack
@@ -31,8 +30,7 @@ def check_name(name: str) -> None:
     """Raise Problem 422 for a name that no stream can have."""
     if not _NAME.fullmatch(name):
         allowed = "1 to 60 lower-case letters, digits, dots, dashes and underscores"
-        fault = Fault("?stream", f"a stream's name has {allowed}")
-        raise Problem(422, f"{name[:60]!r} names no stream, whose name has {allowed}", errors=[fault])
+        raise Problem(422, f"{name[:60]!r} names no stream, whose name has {allowed}", at="?stream")
 
 
 def check_open(stream: Stream) -> Stream:

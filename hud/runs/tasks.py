@@ -230,7 +230,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
                 _note_given_up(task, _GIVEN_BACK, who=f"host {host.name}", now=after.state)
             _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
             if not after.ended:
-                transaction.on_commit(partial(matching.ring_for, task.run_id), robust=True)
+                transaction.on_commit(partial(matching.ring_idle, again_s=0, run_id=task.run_id), robust=True)
     task.refresh_from_db()
     return task
 

@@ -11,26 +11,23 @@ import os
 import shutil
 import subprocess
 import sys
-import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Literal, get_args
 
+from runner.schema.accounts import first_uid
 from runner.schema.protocol import without_secrets
 
 Account = Literal["agent", "redis", "postgres", "benchmarks"]
 _CHECKOUT = Path(__file__).resolve().parents[2]
 GROUP = 61_000  # of all installations, since they share device locks; no benchmark is in it
-_FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _RIGHTS = "-all,+setuid,+setgid,+kill"  # of the agent
 
 
 def uid_of(data: Path, account: Account = "agent") -> int:
-    """Return the user id of an account of an installation. It needs no entry in /etc/passwd. Installations
-    that shared one could read each other's keys."""
-    number = zlib.crc32(bytes(data.resolve())) % _INSTALLATIONS
-    return _FIRST_UID + 4 * number + get_args(Account).index(account)
+    """Return the user id of an account of an installation, which needs no entry in /etc/passwd."""
+    return first_uid(data) + get_args(Account).index(account)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.schema.compilations import blind_text
-from runner.system import account, interpreters, machine
+from runner.system import account, interpreters, machine, sandbox
 from runner.system.interpreters import Interpreter
 
 _NO_COMPILER = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
@@ -32,7 +32,7 @@ def main(_options: argparse.Namespace) -> int:
 def _examine(python: Interpreter) -> Iterator[_Finding]:
     compiler, gpus = machine.cpp_compiler(), machine.gpus()
     yield True, "python", python.path
-    yield True, "accounts", _accounts(python)
+    yield from _separation(python)
     memory = _gib(machine.memory_bytes())
     yield True, "cpu", f"{machine.cpu_name()}, {machine.usable_cpus()} usable, {memory}"
     yield bool(compiler), "C++", compiler or _NO_COMPILER
@@ -61,16 +61,19 @@ def _examine(python: Interpreter) -> Iterator[_Finding]:
             yield True, f"ceiling on {device}", f"not read yet: {run}"
 
 
-def _accounts(python: Interpreter) -> str:
-    """Return what benchmarks of `attach` could reach, if this user started it now."""
+def _separation(python: Interpreter) -> Iterator[_Finding]:
+    """Say what benchmarks of `attach` could reach, if this user started it now."""
     with tempfile.TemporaryDirectory(prefix="compiler-hud-") as folder:
         problem = account.prepare(Path(folder), [python.path])
-    if not problem:
-        return "benchmarks of attach get a user id of their own: they reach neither the host's key nor Redis"
-    return (
+        lacking = sandbox.prepare(Path(folder), [python.path])
+    separated = "benchmarks of attach get a user id of their own: they reach neither the host's key nor Redis"
+    shared = (
         "benchmarks of attach run as this user, so they can read the host's key and write to its Redis: "
         f"{problem}. Root can separate them, with a Python and a --data in folders that all may enter"
     )
+    yield True, "accounts", shared if problem else separated
+    possible = f"attach --sandbox cannot be used: {lacking}" if lacking else "attach --sandbox can be used"
+    yield True, "sandbox", possible
 
 
 def _inductor(python: Interpreter, device: str) -> Iterator[_Finding]:

@@ -11,7 +11,6 @@ from runner.client.hud import Hud
 from runner.formats import reasons
 from runner.formats.bodies import CannotSplit, split
 from runner.formats.parameters import Parameters
-from runner.schema.records import Json
 from runner.schema.suite import BadRequest
 
 _MAX_BODY_BYTES = 32 * 2**20  # what a hud takes unless its operator said otherwise
@@ -69,35 +68,14 @@ def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> An
     try:
         receipt = hud.upload(filename, body, given)
     except Refused as error:
-        errors = error.problem.get("errors")
-        entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
-        faults = [f"  {_place(entry)}: {entry.get('detail', '')}" for entry in entries]
+        errors = error.problem.get("errors", [])
+        faults = [f"  {reasons.place_of(entry)}: {entry.get('detail', '')}" for entry in errors]
         return Answer(False, [f"refused, {error}", *faults])
     except HudError as error:
         return Answer(False, [f"not delivered: {error}"], delivered=False)
-    skipped = receipt.get("skipped", [])
-    total = receipt.get("skipped_total", len(skipped))
-    lines = [f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {total}"]
-    lines += [f"  skipped {_place(entry)}: {entry.get('reason', '')}" for entry in skipped]
-    lines += [f"  and {total - len(skipped)} more"] if total > len(skipped) else []
-    lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
-    new = [metric for metric in receipt.get("metrics", []) if metric["new"]]
-    lines += [f"  new metric {one['name']}: {one['unit'] or 'no unit'}, {one['direction']}" for one in new]
-    lines += [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
-    return Answer(reasons.is_all_stored(receipt), lines)
+    links = [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
+    return Answer(reasons.is_all_stored(receipt), [*reasons.receipt_lines(receipt), *links])
 
 
 def _limit() -> int:
     return int(os.environ.get("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES))
-
-
-def connect(address: str | None, key: str | None) -> Hud:
-    """Return the HUD of --hud and --key. Raise BadRequest if one is missing or no address."""
-    if not address or not key:
-        raise BadRequest("upload needs --hud and --key, or HUD_URL and HUD_KEY")
-    return Hud(address, key)
-
-
-def _place(entry: Mapping[str, Json]) -> str:
-    line = f"line {entry['line']} " if entry.get("line") else ""
-    return f"{line}{entry.get('pointer') or ''}".strip()

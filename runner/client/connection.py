@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 from urllib.parse import urlsplit
 
 TIMEOUT_S = 10.0
@@ -20,6 +20,9 @@ _LONGEST_PAUSE_S = 5.0
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
 
 T = TypeVar("T")
+# a mapping is sent as JSON; the wheel takes Python 3.9
+Body = Union[bytes, Mapping[str, Any], None]  # noqa: UP007
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class WrongUsage(ValueError):
@@ -79,24 +82,14 @@ class Connection:
         self._opener = urllib.request.build_opener(*handlers)
 
     def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes | Mapping[str, Any] | None = None,
-        *,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        self, method: str, path: str, body: Body = None, *, headers: Mapping[str, str] = NO_HEADERS
     ) -> dict[str, Any]:
         """Send one request to a path of the HUD, a mapping as JSON; return the object that it answers, or {}.
         Raise HudError."""
         return _object(self.send(method, path, body, headers=headers))
 
     def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | Mapping[str, Any] | None = None,
-        *,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        self, method: str, path: str, body: Body = None, *, headers: Mapping[str, str] = NO_HEADERS
     ) -> bytes:
         """As `call`; return whatever it answers."""
         data = json.dumps(body).encode() if isinstance(body, Mapping) else body

@@ -194,7 +194,9 @@ def _measure(verdict: Verdict, until: float, wanted: Iterable[tuple[dict[str, An
             lines = hud.page(f"runs/{run}")["pairs"]
             chosen = {(found["experiment"], found["metric"]) for found in result["verdicts"]}
             headlines = [line for line in lines if (line["experiment"], line["metric"]) in chosen]
-            measured = [case] if case else [Case(_item(line), CANNOT_TELL) for line in headlines]
+            # a metric of an A/B run, as an item of a comparison
+            own = [{**line, "head": line["new"], "head_status": line["new_status"]} for line in headlines]
+            measured = [case] if case else [Case(item, CANNOT_TELL) for item in own]
             verdict.cases += [] if case else measured
             for one in measured:
                 one.run = run
@@ -203,11 +205,6 @@ def _measure(verdict: Verdict, until: float, wanted: Iterable[tuple[dict[str, An
         for run in running:
             with contextlib.suppress(HudError):
                 hud.cancel(run)
-
-
-def _item(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a metric of an A/B run as an item of a comparison."""
-    return {**line, "head": line["new"], "head_status": line["new_status"]}
 
 
 def _start(hud: Hud, body: Mapping[str, Any], until: float) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .connection import Connection, Refused, WrongUsage, with_retries
+from .connection import Body, Connection, Refused, WrongUsage, with_retries
 
 PATIENCE_S = 60.0
 _TIMEOUT_S = 120.0
@@ -51,9 +51,7 @@ class Hud(Connection):
         super().__init__(address, key or os.environ.get("HUD_KEY", ""), timeout_s=_TIMEOUT_S)
         self.patience_s = PATIENCE_S if patience_s is None else patience_s
 
-    def ask(
-        self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, *, key: str = ""
-    ) -> dict[str, Any]:
+    def ask(self, method: str, path: str, body: Body = None, *, key: str = "") -> dict[str, Any]:
         """Call an operation of the API; with the same `key` it happens once. Raise HudError."""
         # one key for all tries, so that a run whose answer was lost is not started twice
         headers = {"Idempotency-Key": key or str(uuid.uuid4())} if isinstance(body, Mapping) else {}

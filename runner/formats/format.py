@@ -85,11 +85,7 @@ class Preview:
         self.start = body[:_PEEK_BYTES]
         self.is_json = is_json(body)
 
-    @cached_property
-    def header(self) -> list[str]:
-        return self.columns(",")
-
-    def columns(self, delimiter: str) -> list[str]:
+    def columns(self, delimiter: str = ",") -> list[str]:
         """Return the cells of the first row that is not blank, [] if the body is no text table."""
         start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
         if start[:1] in {b"", b"{", b"["}:

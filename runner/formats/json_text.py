@@ -13,7 +13,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,8 +29,6 @@ _ANY = msgspec.json.Decoder()
 _SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_MAX_AT_ONCE = 1_000_000  # values of a list that are found at once; each costs some 100 bytes
 _LIST_START = re.compile(rb"\s*\[")
 _MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
@@ -63,11 +60,7 @@ def values(
 
 
 def first_value(body: bytes) -> Any:
-    """Return the first value of the body that is neither null nor wrong, None where there is none. Of a list
-    no more is read, if that is enough."""
-    with suppress(StopIteration, ValueError, *ERRORS):
-        if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body)))) is not None:
-            return value
+    """Return the first value of the body that is neither null nor wrong, None where there is none."""
     try:
         values = read(body, lambda text, _pointer, _line: _ANY.decode(text))
         return next((value for value in values if value is not None and not isinstance(value, Fault)), None)
@@ -114,17 +107,11 @@ def _first_pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
 
 def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
     """Return the values of a list, or the one value, with their pointers. Raise one of ERRORS for no JSON."""
-    is_list = _LIST_START.match(body)
-    if is_list and body.count(b",") < _MAX_AT_ONCE:
-        return ((bytes(raw), f"/{index}") for index, raw in enumerate(_RAW_LIST.decode(body)))
     _SKIP.decode(body)
-    if not is_list:
+    if not _LIST_START.match(body):
         return iter([(body, "")])
-    return ((text, f"/{index}") for index, text in enumerate(_elements(body)))
-
-
-def _elements(body: bytes) -> Iterator[bytes]:
-    return elements(io.TextIOWrapper(io.BytesIO(body), "utf-8"))
+    texts = elements(io.TextIOWrapper(io.BytesIO(body), "utf-8"))
+    return ((text, f"/{index}") for index, text in enumerate(texts))
 
 
 def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:

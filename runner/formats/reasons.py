@@ -31,6 +31,7 @@ REASONS = tuple(value for name, value in dict(globals()).items() if name.isupper
 
 # What an entry is: part of a model's own failure, which is stored; nothing that could be stored; another
 # value than the stored one; or, as what has no reason of this list, a refused result.
+_MOST_LISTED = 20  # skipped parts that a command prints
 FAILURE, IGNORED, CONFLICT, REFUSED = "failure", "ignored", "conflict", "refused"
 _KINDS = {
     FILLED_UP: FAILURE,
@@ -46,11 +47,32 @@ def kind_of(reason: str) -> str:
     return _KINDS.get(reason.partition(": ")[0], IGNORED if reason in REASONS else REFUSED)
 
 
+def place_of(entry: Mapping[str, Any]) -> str:
+    """Return the place of a fault or of a skipped part in words: ``line 3 /metric/name``."""
+    line = f"line {entry['line']} " if entry.get("line") else ""
+    return f"{line}{entry.get('pointer') or ''}".strip()
+
+
+def receipt_lines(receipt: Mapping[str, Any]) -> list[str]:
+    """Return a receipt as a command prints it."""
+    skipped = receipt.get("skipped", [])
+    total = receipt.get("skipped_total", len(skipped))
+    kinds = ", ".join(f"{count} {kind}" for kind, count in receipt.get("skipped_kinds", {}).items())
+    counts = f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {total}"
+    lines = [f"{counts} ({kinds})" if kinds else counts]
+    lines += [f"  skipped {place_of(entry)}: {entry.get('reason', '')}" for entry in skipped[:_MOST_LISTED]]
+    lines += [f"  and {total - _MOST_LISTED} more"] if total > _MOST_LISTED else []
+    lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
+    for metric in receipt.get("metrics", []):
+        if metric["new"]:
+            unit = metric["unit"] or "no unit"
+            lines.append(f"  new metric {metric['name']}: {unit}, {metric['direction']}")
+    return lines
+
+
 def is_all_stored(receipt: Mapping[str, Any]) -> bool:
     """Return whether every result of a receipt is stored, now or earlier: the exit status of commands."""
-    kinds = receipt.get("skipped_kinds")
-    if kinds is None:  # of an older HUD
-        kinds = {REFUSED: len(receipt.get("skipped", ()))}
+    kinds = receipt.get("skipped_kinds", {})
     return bool(receipt["stored"] or receipt["duplicates"]) and not (
         kinds.get(REFUSED) or kinds.get(CONFLICT)
     )

@@ -29,9 +29,6 @@ class Row:
     def fault(self, detail: str, column: str = "") -> Fault:
         return Fault(pointer(column) if column else "", detail, self.line)
 
-    def not_a_number(self, column: str, cell: str) -> Fault:
-        return self.fault(f"{cell[:60]!r} is not a number", column)
-
 
 def rows(body: bytes, delimiter: str = ",") -> Iterator[Row]:
     """Yield every row that is not blank. Raise MalformedUpload, or BadUpload for a NUL character."""

@@ -39,6 +39,7 @@ DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
 _LOOK_S = 0.25
 _STRAYS_S = 30.0
+_ERRORS_S = 300.0  # between two looks at the ECC errors of GPUs
 _WATCH_S = 5.0  # between two looks at the packages of the interpreters
 _FIRST_BEAT_S = 10.0  # until the HUD says how often
 _UNREACHABLE_S = 2.0
@@ -114,6 +115,7 @@ class Agent:
     _last_message: str = ""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _look_for_strays: float = 0.0  # the time of the next look
+    _look_for_errors: float = 0.0
     _signalled: threading.Event = field(default_factory=threading.Event)
     _detached: bool = False
 
@@ -225,6 +227,9 @@ class Agent:
         if not self._last_message:  # later a call that fails is logged anyway
             self._log_change(f"waiting for {self._hud.url} to answer")
         try:
+            if time.monotonic() >= self._look_for_errors:
+                self._look_for_errors = time.monotonic() + _ERRORS_S
+                self._facts = {**self._facts, "gpu_errors": machine.gpu_errors()}
             facts = {**self._facts, "ceilings": machine.ceilings(account.ceilings(self.data))}
             answer = self._hud.beat(facts, self.labels, self._devices())
         except Refused as error:

@@ -17,7 +17,7 @@ from typing import TextIO
 from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
 from runner.schema.suite import BadRequest
-from runner.system import account
+from runner.system import account, sandbox
 from runner.system.accelerators import accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 from runner.system.task_files import write_json
@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--name", default="", help="of this host; default: the machine's")
     data = "folder for its key, what waits for delivery, and readings; ~/.local/share/compiler-hud"
     add("--data", type=Path, help=data)
+    sandbox_help = "tasks see the machine read-only, no network and no key (bubblewrap)"
+    add("--sandbox", action="store_true", help=sandbox_help)
     add("--stay", action="store_true", help="once detached, wait for a signal")
     add("--devices", default="", help="0,1 or cpu; default: all GPUs, or else the CPU")
     python = "an interpreter with torch that runs may ask for; default=PATH replaces this one"
@@ -56,11 +58,14 @@ def main(options: argparse.Namespace) -> int:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         names = [name for name in options.devices.split(",") if name]
         devices = {device.name: device for device in accelerators(names)}
-        problem = account.prepare(data, {python.path for python in pythons.values()})
-        if os.geteuid() == 0 and problem:
+        paths = {python.path for python in pythons.values()}
+        problem = account.prepare(data, paths)
+        if os.geteuid() == 0 and problem and not options.sandbox:
             logger.warning("benchmarks run as root, and can read this host's key: %s", problem)
         elif os.geteuid() == 0 and options.key and not os.environ.get("HUD_KEY"):
             logger.warning("every user, benchmarks too, can read --key in the list of processes: use HUD_KEY")
+        if options.sandbox and (problem := sandbox.prepare(data, paths)):
+            raise BadRequest(f"--sandbox: {problem}")
         account.end_leftovers()
         return Agent(attachment, data, devices, pythons, labels).run(stay=options.stay)
 

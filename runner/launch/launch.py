@@ -27,13 +27,14 @@ from runner.schema.protocol import without_secrets
 from runner.schema.records import STATUSES, UNEXPECTED
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import account
+from runner.system import account, sandbox
 from runner.system.processes import Tree
 from runner.system.task_files import CappedLog, open_file, read_object, write_new
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
 _POLL_S = 0.1
+_CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 Event = dict[str, Any]
@@ -73,10 +74,12 @@ def launch(
         output = log or stack.enter_context(contextlib.closing(CappedLog(folder / "log")))
         scratch = stack.enter_context(_scratch(folder))
         variables = _variables(spec, python, environment, scratch)
+        caches = {Path(variables[name]).parent for name in _CACHES}
         arguments = list(command) or [python, "-m", "runner.launch.child"]
         tree = Tree()
         try:
-            process = _start(arguments, folder, variables, lock_fd)
+            in_sandbox = sandbox.command(arguments, folder, scratch, *caches)
+            process = _start(in_sandbox, folder, variables, lock_fd)
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
             outcome = TaskOutcome("failed", "no_interpreter", reason)
@@ -86,7 +89,7 @@ def launch(
                 why = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
             account.take_back(folder, scratch)
-            outcome = _outcome(folder, spec, why, process.returncode)
+            outcome = _outcome(folder, spec, why, sandbox.exit_status(process.returncode))
             seconds = time.monotonic() - started
             outcome = dataclasses.replace(outcome, seconds=seconds, leftover=leftover)
         outcome, read = results.complete(folder, spec, outcome, python, variables)
@@ -221,8 +224,7 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
         variables.pop("PYTHONHOME", None)
     if spec.device == "cpu":
         variables["CUDA_VISIBLE_DEVICES"] = ""
-    variables["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
-    variables["TRITON_CACHE_DIR"] = str(scratch / "triton")
+    variables.update({name: str(scratch / folder) for name, folder in _CACHES.items()})
     variables["TMPDIR"] = str(scratch / "tmp")
     variables.update(environment)
     paths = [str(_REPOSITORY), variables.get("PYTHONPATH", "")]

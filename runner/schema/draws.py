@@ -13,7 +13,7 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeGuard
@@ -165,10 +165,8 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     `dismissed`: the interval lies within ± 2 %. `moved`: the means of the two owners differ by more than 2 %,
     at p ≤ .005, and are not both beyond 2 % in one direction. Fewer than 3 draws of a side: `inconclusive`.
     """
-    ratios: dict[Side, list[float]] = {"base": [], "new": []}
-    for draw in draws:
-        ratios[draw.owner].append(draw.log_ratio)
-    sides = ratios["base"], ratios["new"]
+    judged = list(draws)
+    sides = [[draw.log_ratio for draw in judged if draw.owner == owner] for owner in (BASE, NEW)]
     counts = len(sides[0]), len(sides[1])
     means = [statistics.fmean(side) if side else math.nan for side in sides]
     at_base, at_head = (_exp(mean) if side else None for mean, side in zip(means, sides, strict=True))
@@ -186,19 +184,15 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     if min(counts) >= LEAST_DRAWS:
         apart_p = looks.p(apart, math.sqrt(inside / (count - 2) * error_share), count - 2)
         one_way = min(means) > _FLOOR or max(means) < -_FLOOR  # a change at either owner's draws
+        all_far = min(map(min, sides)) > _FAR or max(map(max, sides)) < -_FAR
         if abs(apart) > _FLOOR and apart_p <= PAIR_ALPHA and not one_way:
             word = "moved"
         elif abs(middle) + half <= _FLOOR:
             word = "dismissed"
-        elif abs(middle) > _FLOOR and p <= (ONE_WAY_ALPHA if _all_far(ratios) else PAIR_ALPHA):
+        elif abs(middle) > _FLOOR and p <= (ONE_WAY_ALPHA if all_far else PAIR_ALPHA):
             word = "confirmed"
     low, high = _exp(middle - half), _exp(middle + half)
     return CodeChange(word, counts, _exp(middle), low, high, p, at_base, at_head)
-
-
-def _all_far(ratios: Mapping[Side, Sequence[float]]) -> bool:
-    all_ratios = [*ratios["base"], *ratios["new"]]
-    return min(all_ratios) > _FAR or max(all_ratios) < -_FAR
 
 
 def answer_of(
@@ -383,23 +377,13 @@ def comparison_processes(draws: int, repeats: int = 1) -> int:
     return 2 + draws * (1 + 2 * repeats)
 
 
-def draws_for(effect: float, noise: float, repeats: int = 1) -> int:
-    """Return the fewest draws, half of each side, that find a change of this size in 95 %; at most 400."""
-    return _fewest(lambda draws: power(noise, draws, effect, None, repeats).confirmed >= SURE)
-
-
 def draws_to_decide(noise: float) -> int:
     """Return the fewest draws that confirm 3 % in 95 % and dismiss 1 % in 90 %; at most 400. They are the
     `most` of a comparison that stops on a clear answer."""
-    return _fewest(
-        lambda draws: (
-            power(noise, draws, FOUND, draws).confirmed >= SURE
-            and power(noise, draws, NOTHING, draws).dismissed >= SURE_OF_NOTHING
-        )
-    )
 
+    def decide(draws: int) -> bool:
+        is_found = power(noise, draws, FOUND, draws).confirmed >= SURE
+        return is_found and power(noise, draws, NOTHING, draws).dismissed >= SURE_OF_NOTHING
 
-def _fewest(is_enough: Callable[[int], bool]) -> int:
     plans = range(2 * LEAST_DRAWS, MOST_DRAWS, 2)
-    index = bisect_left(plans, True, key=is_enough)
-    return plans[index] if index < len(plans) else MOST_DRAWS
+    return next(iter(plans[bisect_left(plans, True, key=decide) :]), MOST_DRAWS)

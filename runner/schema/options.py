@@ -18,6 +18,11 @@ _TEXTS = {  # kinds of texts: what matches in full, and how to say it
 }
 
 
+def setting_text(value: object) -> str:
+    """Return the value of an option as a command takes it; integers are joined by +."""
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 @dataclass(frozen=True)
 class Option:
     """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name

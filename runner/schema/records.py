@@ -43,6 +43,7 @@ STATUSES = (
 UNEXPECTED = "unexpected"  # key of metric.extra_info
 _FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in a runner's extra_info
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
+NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a value
 # Why a number may not decide, the worst first. It stays as it was measured, and is in no geometric mean,
 # level or verdict. Files in other systems' formats have none.
 PARTIAL = "partial"
@@ -50,6 +51,7 @@ QUALITIES: Mapping[str, str] = MappingProxyType({
     IMPOSSIBLE: "the card cannot move the bytes in this time",
     PARTIAL: "its file is not whole: it ends too early, or a column stands twice",
     "busy_cpu": "other processes used the processors that it was measured on",
+    "quarantined": "its card had drifted from its own canary",
     "throttled": "the card was slowed while it was measured",
     "imprecise": "the ratio is not known to ±10 % (one standard error)",
     "disagrees": "ratio of medians and median of ratios are more than 3 standard errors apart",

@@ -83,14 +83,6 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % Student interval of the mean of independent values. Raise ValueError for one."""
-    if len(values) < 2:
-        raise ValueError("an interval needs two values")
-    low, high, _p = t_test(values)
-    return low, high
-
-
 @lru_cache(maxsize=4096)
 def student_t(p: float, degrees: int) -> float:
     """Return the t whose two-sided p-value is `p`, by halving."""
@@ -110,7 +102,8 @@ def _mean_and_variance(values: Sequence[float]) -> tuple[float, float]:
 
 
 def t_test(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return `t_interval` and the p-value of a mean of zero."""
+    """Return the 95 % Student interval of the mean of independent values, two or more, and the p-value of a
+    mean of zero."""
     middle, variance = _mean_and_variance(values)
     error = math.sqrt(variance / len(values))
     half = error * student_t(0.05, min(len(values) - 1, _MANY))

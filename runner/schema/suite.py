@@ -17,7 +17,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue
+from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue, setting_text
 from runner.schema.records import CLASS_PACKAGES
 from runner.schema.statistics import ValueRule
 
@@ -75,13 +75,10 @@ class TaskSpec:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TaskSpec:
         """Rebuild a task and check it against its suite. Raise BadRequest for what is not offered."""
-        unknown = sorted(set(value) - {item.name for item in dataclasses.fields(cls)})
-        if unknown:
-            raise BadRequest(f"unknown field {unknown[0]!r} in a task")
         try:
-            task = cls(**dict(value))
+            task = cls(**value)
         except TypeError as error:
-            raise BadRequest(f"a task needs more: {error}") from error
+            raise BadRequest(f"this is no task: {error}") from error
         suite_of(task.suite).check(task)
         return task
 
@@ -119,10 +116,7 @@ class TaskSpec:
     def command(self, *, where: str = "") -> str:
         """Return the command line that runs this task without the web application. `where` are the options
         that name its device, if it is not the first of its kind."""
-        knobs = ",".join(
-            f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
-            for name, value in sorted(self.knobs.items())
-        )
+        knobs = ",".join(f"{name}={setting_text(value)}" for name, value in sorted(self.knobs.items()))
         parts = ["python -m runner run", suite_of(self.suite).argument()]
         parts += [f"--case '{self.case}[{knobs}]'" if knobs else f"--case {self.case}"]
         parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]
@@ -205,23 +199,20 @@ class Suite:
 
     @cached_property
     def packages_by_cell(self) -> dict[str, str]:
-        """Return each package besides torch that a cell needs, with the backends, types or number of cases
-        that need it; '' where all do."""
+        """Return each package besides torch that a cell needs, with the backends or number of cases that need
+        it; '' where all do."""
         needs: dict[str, list[TaskSpec]] = {}
-        dtypes = list(dict.fromkeys(dtype for case in self.cases for dtype in case.dtypes))
-        for case, backend, dtype in itertools.product(self.cases, self.backends, dtypes):
-            task = TaskSpec(self.name, case.name, self.modes[0], dtype, backend, self.devices[-1])
-            for package in self.packages_of(task) if dtype in case.dtypes else ():
+        for case, backend in itertools.product(self.cases, self.backends):
+            task = TaskSpec(self.name, case.name, self.modes[0], case.dtypes[0], backend, self.devices[-1])
+            for package in self.packages_of(task):
                 needs.setdefault(package, []).append(task)
-        found = {}
+        cells = {}
         for package, tasks in needs.items():
             cases = len({task.case for task in tasks})
-            found[package] = f"{cases} of {len(self.cases)} cases" if cases < len(self.cases) else ""
-            for axis, offered in (("dtype", dtypes), ("backend", self.backends)):
-                needing = {getattr(task, axis) for task in tasks}
-                if len(needing) < len(offered):
-                    found[package] = ", ".join(name for name in offered if name in needing)
-        return found
+            backends = dict.fromkeys(task.backend for task in tasks)
+            of_cases = f"{cases} of {len(self.cases)} cases" if cases < len(self.cases) else ""
+            cells[package] = ", ".join(backends) if len(backends) < len(self.backends) else of_cases
+        return cells
 
     @property
     def module(self) -> str:
@@ -297,26 +288,18 @@ class Suite:
         return replace(task, knobs=changed)
 
     def canonical(self, task: TaskSpec) -> TaskSpec:
-        """Return the same task for all ways of asking for it."""
+        """Return the same task for all ways of asking for it, with the backend and knobs of its results."""
         return task
 
     def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
         """Return what an interpreter must have besides torch to run this task."""
         return self.packages
 
-    def result_backend(self, task: TaskSpec) -> str:
-        """Return the backend as the task's results call it."""
-        return task.backend
-
-    def stored_knobs(self, task: TaskSpec) -> dict[str, OptionValue]:
-        """Return the knobs that are part of the experiment's identity."""
-        return task.identity()
-
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Return the experiments of a task that runs with these environment variables. The task leaves a
         record for each of their metrics: with a value, or with the status that says why there is none."""
-        backend, knobs = self.result_backend(task), self.stored_knobs(task)
-        return [Expected(task.case, backend, task.device, knobs, self.headline_metrics)]
+        named = self.canonical(task)
+        return [Expected(task.case, named.backend, task.device, named.identity(), self.headline_metrics)]
 
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Like `expected`, with what only the host can know, since it reads the host's files."""
@@ -362,7 +345,7 @@ class Suite:
         for name, pattern in free.items():
             value = knobs.pop(name, "")
             if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
-                return f"its {name} is {_short(value)}"
+                return f"its {name} is {value!r:.100}"
         for what, value, own in (
             ("suite", identity["suite"], [task.suite]),
             ("case", identity["case"], [experiment.case for experiment in experiments]),
@@ -373,18 +356,13 @@ class Suite:
             ("dynamic", identity["dynamic"], [task.dynamic]),
         ):
             if value not in own:
-                return f"its {what} is {_short(value)}, not {_short(own[0])}"
+                return f"its {what} is {value!r:.100}, not {own[0]!r:.100}"
         of_case = [experiment.knobs for experiment in experiments if experiment.case == identity["case"]]
         closed = [{name: options[name] for name in options if name not in free} for options in of_case]
         # equal as text too: in Python True equals 1
         if any(options == knobs and knobs_key(options) == knobs_key(knobs) for options in closed):
             return ""
-        return f"its knobs are {_short(knobs)}, not {_short(closed[0])}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+        return f"its knobs are {knobs!r:.100}, not {closed[0]!r:.100}"
 
 
 # The suites by name, in the order of their pages, filled by runner/suites/__init__.py. An unlisted one can be

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Literal
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS, MAX_ROUNDS
 from runner.schema.metrics import metric_info
 from runner.schema.options import OptionValue
-from runner.schema.records import STATUSES, SUCCESS, Json
+from runner.schema.records import NEVER_RAN, STATUSES, SUCCESS, Json
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Expected, TaskSpec, knobs_key, suite_of
 
@@ -25,7 +26,6 @@ _FORCED = ("pinned", "ledger")
 # one is to fill for later ones.
 KEPT_CACHES, NEW_CACHES = "RUNNER_CACHES", "RUNNER_NEW_CACHES"
 CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
-_NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experiment
 
 
 @dataclass(frozen=True)
@@ -190,16 +190,17 @@ def plan(asked: Selection) -> list[TaskSpec]:
     """Return the tasks of a selection, each once. Raise BadRequest for what the suite does not offer."""
     suite = suite_of(asked.suite)
     tasks = []
+    limit_s = suite.timeout_s if asked.timeout_s is None else asked.timeout_s
+    modes, backends = asked.modes or suite.modes[:1], asked.backends or suite.backends[:1]
     for case in suite.chosen_cases(asked.cases, asked.knobs, asked.device):
-        offered = _offered("dtype", asked.dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(asked.cases))
-        for dtype in offered:
-            for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:
-                for backend in asked.backends or suite.backends[:1]:
-                    names = (suite.name, case.name, mode, dtype, backend, asked.device)
-                    limit_s = suite.timeout_s if asked.timeout_s is None else asked.timeout_s
-                    task = TaskSpec(*names, asked.dynamic, asked.knobs, limit_s)
-                    suite.check(task)
-                    tasks.append(suite.normalized(task))
+        dtypes = asked.dtypes or case.dtypes
+        if not asked.cases:  # of all cases those that have the type
+            dtypes = [dtype for dtype in dtypes if dtype in case.dtypes]
+        for dtype, mode, backend in itertools.product(dtypes, modes, backends):
+            names = (suite.name, case.name, mode, dtype, backend, asked.device)
+            task = TaskSpec(*names, asked.dynamic, asked.knobs, limit_s)
+            suite.check(task)
+            tasks.append(suite.normalized(task))
     if not tasks:
         raise BadRequest(f"nothing of suite {suite.name} fits this request")
     return distinct(tasks)
@@ -211,15 +212,6 @@ def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
     for task in tasks:
         specs.setdefault(suite_of(task.suite).canonical(task).fingerprint(), task)
     return list(specs.values())
-
-
-def _offered(what: str, asked: Sequence[str], offered: Sequence[str], title: str, strict: bool) -> list[str]:
-    if not asked:
-        return list(offered)
-    wrong = [name for name in asked if name not in offered]
-    if wrong and strict:
-        raise BadRequest(f"{title} has no {what} {wrong[0]!r}; it has: {', '.join(offered)}")
-    return [name for name in asked if name in offered]
 
 
 @dataclass(frozen=True)
@@ -290,7 +282,7 @@ def missing(
     lacking: list[tuple[Expected, str]] = []
     for experiment in experiments:
         metrics = measured[experiment.case, experiment.backend, knobs_key(experiment.knobs)]
-        if not metrics or end.status not in _NEVER_RAN or end.code == CANCELLED:
+        if not metrics or end.status not in NEVER_RAN or end.code == CANCELLED:
             lacking += [(experiment, metric) for metric in experiment.metrics if metric not in metrics]
     if not lacking:
         return []
@@ -308,12 +300,10 @@ def missing(
             **host,
             "benchmark": {**named, "extra_info": {**info, "device": one.device, "knobs": dict(one.knobs)}},
             "model": {"name": one.case, "type": "benchmark", "backend": one.backend, "origins": [task.suite]},
-            "metric": {"name": metric, "extra_info": {**_meaning(metric), **facts}},
+            "metric": {
+                "name": metric.name,
+                "extra_info": {"unit": metric.unit, "direction": metric.direction, **facts},
+            },
         }
-        for one, metric in lacking
+        for one, metric in ((experiment, metric_info(name)) for experiment, name in lacking)
     ]
-
-
-def _meaning(metric: str) -> dict[str, str]:
-    info = metric_info(metric)
-    return {"unit": info.unit, "direction": info.direction}

@@ -14,6 +14,7 @@ from runner.suites.file import file_suite
 __all__ = ["CEILINGS", "ENVIRONMENTS", "PRESETS", "SUITES", "suite_of"]
 
 CEILINGS = "ceilings"  # the suite that measures what a host itself reaches
+CANARY = "canary"  # the interpreter that does so where a host has it: it stays as it is
 for _folder in (
     *("huggingface", "timm", "torchbench", "micro", "operators", "gpt_fast", "cache", "xla"),
     CEILINGS,
@@ -25,6 +26,7 @@ UNLISTED["file"] = file_suite
 # What `runner env` builds by name: torch_xla is made for one release of torch, which has its own torchvision.
 ENVIRONMENTS: Mapping[str, Sequence[str]] = {
     "xla": ("torch==2.9.0", "torch_xla==2.9.0", "torchvision==0.24.0", "timm", "transformers", "numpy"),
+    CANARY: ("torch==2.9.0", "numpy"),
     "torchao": ("torch", "torchao", "numpy"),
 }
 

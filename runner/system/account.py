@@ -11,17 +11,16 @@ import os
 import shlex
 import shutil
 import subprocess
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from runner.schema.accounts import END_UID, FIRST_UID, first_uid
 from runner.system.processes import dying_with_me
 
 UID = "RUNNER_BENCHMARK_UID"  # of workers, and of the agent of `make up`; an operator's 0 changes nothing
 _HOME = "RUNNER_BENCHMARK_HOME"
-_FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _TRIAL = 'cd "$0" && exec "$@"'  # a process may start in a folder that its user cannot enter
 _TRIAL_S = 60
 _REMOVED = ("-exec", "rm", "-rf", "{}", "+")
@@ -36,8 +35,7 @@ def prepare(data: Path, pythons: Iterable[str]) -> str:
         return "only root can change the user"
     if os.environ.get(UID) == "0":
         return f"{UID} is 0"
-    number = zlib.crc32(bytes(data)) % _INSTALLATIONS
-    os.environ[UID] = str(_uid() or _FIRST_UID + 4 * number + 3)
+    os.environ[UID] = str(_uid() or first_uid(data) + 3)
     home = data / "benchmarks"
     try:
         let_pass(data, data / "spool", data / "caches")
@@ -76,9 +74,16 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {**others, **own, "PYTHONNOUSERSITE": "1"}  # nor code that an earlier benchmark left at home
 
 
+def private_home(data: Path) -> Path:
+    """Return the folder, created if missing, that benchmarks of a host may always write."""
+    home = Path(os.environ.setdefault(_HOME, str(data / "benchmarks")))
+    share(home)
+    return home
+
+
 def ceilings(data: Path) -> Path:
     """Return the file of readings, which benchmarks write and the agent reads."""
-    return (Path(os.environ[_HOME]) if _uid() else data) / "ceilings.json"
+    return Path(os.environ.get(_HOME, data)) / "ceilings.json"
 
 
 def let_pass(*folders: Path) -> None:
@@ -105,7 +110,7 @@ def end_leftovers() -> None:
     remove its files in folders that all may write, with the caches
     of a killed worker. Call it while no benchmark runs. An account that an
     operator chose may be used by others too, and is left alone."""
-    if _FIRST_UID <= _uid() < _FIRST_UID + 4 * _INSTALLATIONS:
+    if FIRST_UID <= _uid() < END_UID:
         search = ["find", *_OPEN_FOLDERS, "-maxdepth", "1", "-group", str(_uid())]
         as_benchmark = shlex.join([*search, "-exec", "chmod", "-R", "u+rwX", "{}", "+", *_REMOVED])
         killed = ["/bin/sh", "-c", f"kill -9 -1; {as_benchmark}"]  # all but this shell

@@ -136,6 +136,12 @@ def facts() -> dict[str, Any]:
     }
 
 
+def gpu_errors() -> dict[str, int]:
+    """Return the uncorrected ECC errors since the driver's start, by the UUID of cards that count them."""
+    rows = nvidia_smi("uuid,ecc.errors.uncorrected.volatile.total")
+    return {uuid: int(count) for uuid, count in rows if count.isdecimal()}
+
+
 def changing_variables() -> dict[str, str]:
     """Return the environment variables of this process that change results."""
     return {

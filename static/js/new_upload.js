@@ -1,4 +1,4 @@
-// A file that is dropped anywhere or chosen is looked at at once. The answer is shown in place, so that the
+// A file that is dropped or pasted anywhere, or chosen, is looked at at once. The answer is shown in place, so that the
 // file stays chosen and need not be chosen again to store it.
 "use strict";
 const form = document.getElementById("upload");
@@ -22,6 +22,14 @@ form.addEventListener("submit", (event) => {
   send(event.submitter?.value || "look");
 });
 form.addEventListener("change", () => form.elements.file.files.length && send("look"));
+addEventListener("paste", (event) => {
+  const text = event.clipboardData.getData("text");
+  if (event.target.closest("input") || !(text || event.clipboardData.files.length)) return;
+  const pasted = new DataTransfer();
+  pasted.items.add(event.clipboardData.files[0] || new File([text], "pasted.txt"));
+  form.elements.file.files = pasted.files;
+  send("look");
+});
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {
   event.preventDefault();

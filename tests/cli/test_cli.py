@@ -71,7 +71,7 @@ def test_a_filter_and_a_dtype_narrow_the_matrix(capsys: pytest.CaptureFixture[st
         ("run micro --filter zzz", "no case fits"),
         ("run micro --device tpu", "no device 'tpu'; it has: "),
         ("run micro --resume", "--resume and --format need --output"),
-        ("upload x.json", "upload needs --hud and --key"),
+        ("upload x.json", "say which hud"),
         ("upload x.json --hud ftp://h --key k", "no address of a hud"),
         ("upload /nonexistent/x.json --hud http://h --key k", "No such file"),
     ],

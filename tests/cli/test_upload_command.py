@@ -16,7 +16,8 @@ import pytest
 
 from runner.__main__ import main
 from runner.cli.output import Output
-from runner.cli.upload import PARAMETERS, connect, upload
+from runner.cli.upload import PARAMETERS, upload
+from runner.client.hud import Hud
 from runner.formats.parameters import Parameters
 from tests.support.finished import finished
 
@@ -144,7 +145,7 @@ def test_skipped_and_refused_records_are_told_with_their_place(
 
 def test_a_hud_that_is_away_is_asked_again(door: Door) -> None:
     door.answers = [(503, {}), (503, {}), (201, RECEIPT)]
-    answer = upload("r.json", b"{}", connect(door.url, "k"), {})
+    answer = upload("r.json", b"{}", Hud(door.url, "k"), {})
     assert answer.accepted
     assert len(door.got) == 3
 
@@ -152,7 +153,7 @@ def test_a_hud_that_is_away_is_asked_again(door: Door) -> None:
 def test_a_hud_that_stays_away_is_given_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.client.hud.PATIENCE_S", 0.0)
     door.answers = [(503, {})]
-    answer = upload("r.json", b"{}", connect(door.url, "k"), {})
+    answer = upload("r.json", b"{}", Hud(door.url, "k"), {})
     assert not answer.accepted
     assert not answer.delivered
     assert "not delivered: 503" in answer.lines[0]

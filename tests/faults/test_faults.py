@@ -150,7 +150,7 @@ django.setup()
 from hud.runs import matching, requests as runs
 from runner.schema.tasks import Selection
 from tests.support.claims import options
-matching.ring_for = lambda _run: os._exit(9)
+matching.ring_idle = lambda **_run: os._exit(9)
 runs.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), options(device="cpu"))
 """
     done = subprocess.run(
@@ -283,10 +283,10 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     for _ in range(8):
-        matching.ring_for(run.pk)
+        matching.ring_idle(again_s=0, run_id=run.pk)
     site.control.wait_for_start()
     for _ in range(8):
-        matching.ring_for(run.pk)
+        matching.ring_idle(again_s=0, run_id=run.pk)
     site.control.go()
     (ended,) = site.wait_for_end(run)
     assert (ended.state, site.control.starts) == (State.SUCCEEDED, 1)

@@ -94,7 +94,7 @@ def test_a_format_is_one_module_and_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
     sleepy = Format(
         "sleepy",
-        matches=lambda preview: preview.header == ["sleepy"],
+        matches=lambda preview: preview.columns() == ["sleepy"],
         read=read,
         describe={"Sleepy": describe},
     )

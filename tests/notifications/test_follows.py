@@ -19,7 +19,7 @@ from hud.corrections.renaming import rename
 from hud.judging.regressions import events
 from hud.models import Audit, Delivery, Follow, Regression
 from hud.notifications import follows, sending
-from hud.notifications.follows import deliver, matched
+from hud.notifications.follows import deliver, matched, preview
 from hud.states.regressions import Event
 from tests.notifications.test_notifications import Receiver, receiver, regress  # noqa: F401 - a fixture
 from tests.support.factories import create_user
@@ -64,6 +64,7 @@ def test_what_meets_all_conditions_is_sent_and_nothing_else(wanted: dict[str, st
     assert len(mail.outbox) == int(hears)
     now = matched(made)
     assert set(now.values()) == {int(hears)}
+    assert [text for text, _url in preview(made)[1]] == [message.subject for message in mail.outbox]
 
 
 def test_an_owner_and_one_regression_with_its_cause_are_followed() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
@@ -17,7 +20,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from hud.hosts import heartbeats, queues
 from hud.judging import judge
 from hud.models import Heartbeat, Import, Run, Series, State, UnjudgedRun
-from hud.server import embedded
+from hud.server import backup, embedded
 from tests.support.factories import create_measurement, create_run
 from tests.support.servers import Hud, RedisServer
 from tests.support.waiting import wait_for
@@ -70,7 +73,7 @@ def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["components"]["database"]) == (503, "ok")
     assert answer.json()["components"]["data_folder"] != "ok"
-    with pytest.raises(heartbeats.OtherDataFolder):
+    with pytest.raises(heartbeats.CannotStart):
         heartbeats.join()
     for command in (["judge", "--once"], ["bootstrap"]):
         with pytest.raises(CommandError):
@@ -86,12 +89,53 @@ def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
         Heartbeat.objects.all().delete()
 
 
+def test_a_node_with_a_copy_of_a_running_node_s_folder_does_not_start(settings: Any, tmp_path: Path) -> None:
+    heartbeats.beat("web")
+    shared, copied = settings.HUD_DATA / "data_id", tmp_path / "data_id"
+    shutil.copy2(shared, copied)
+    for age_s in (5, 60):
+        os.utime(copied, (shared.stat().st_mtime - age_s,) * 2)
+        settings.HUD_DATA = copied.parent
+        with pytest.raises(heartbeats.CannotStart):
+            heartbeats.join()
+        settings.HUD_DATA = shared.parent
+        heartbeats.join()
+    settings.HUD_DATA = copied.parent
+    Heartbeat.objects.update(last=timezone.now() - timedelta(seconds=60))  # the other node has stopped
+    heartbeats.join()
+
+
+def test_an_older_database_is_refused_in_words_and_a_newer_one_serves_nodes_of_before() -> None:
+    recorder, newest = MigrationRecorder(connection), backup.MIGRATIONS[-1]
+    recorder.record_unapplied("hud", newest)
+    for start in (heartbeats.join, lambda: call_command("judge", "--once")):
+        with pytest.raises(heartbeats.CannotStart, match=newest):
+            start()
+    recorder.record_applied("hud", newest)
+    recorder.record_applied("hud", "9999_from_the_future")
+    heartbeats.join()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_web_says_why_it_does_not_start(live_hud: Hud, tmp_path: Path) -> None:
     wait_for(lambda: Heartbeat.objects.filter(name="web").exists(), "a heartbeat of the first node")
     second = Hud(tmp_path, live_hud.database_url)
     with pytest.raises(AssertionError, match=r"the web ended(?s:.)*Share one folder"):
         second.start(DJANGO_SETTINGS_MODULE="hud.settings", HUD_DATA=str(tmp_path))
+
+
+@pytest.mark.parametrize("newest_with_holes", [(0, 0, 0), (99, 0, 0)])
+def test_a_redis_with_known_holes_is_a_warning_and_no_problem(
+    client: Client,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    newest_with_holes: tuple[int, ...],
+) -> None:
+    monkeypatch.setattr(embedded, "_WHEEL_REDIS", newest_with_holes)
+    heartbeats.beat("tick")
+    assert wrong(client) == set()
+    warning = client.get("/statusz").json()["parts"]["redis"]["warning"]
+    assert bool(warning) is (newest_with_holes > (0, 0, 0))
 
 
 def test_a_full_redis_is_named(client: Client, redis_server: RedisServer) -> None:

@@ -114,7 +114,7 @@ def test_only_accelerators_that_can_take_work_are_woken(redis_server: RedisServe
     with queues.connect() as redis:
         assert _length(redis, rung) == 1
         assert matching.ring_idle() == 0, "not again so soon"
-        assert matching.ring_for(run.pk) == 1, "but at once for a new run"
+        assert matching.ring_idle(again_s=0, run_id=run.pk) == 1, "but at once for a new run"
         assert _length(redis, rung) == 2
         jobs = [job.decode() for job in redis.lrange(f"rq:queue:{rung.queue}", 0, -1)]
     assert all(job.startswith(f"host-{rung.host_id}-") for job in jobs)
@@ -133,7 +133,7 @@ def test_without_redis_a_request_only_loses_the_wake_up(settings: Any) -> None:
     attach("one")
     attach("two")
     run = request()
-    assert matching.ring_for(run.pk) == 0
+    assert matching.ring_idle(again_s=0, run_id=run.pk) == 0
     assert not Accelerator.objects.filter(rung_at__isnull=False).exists()
 
 

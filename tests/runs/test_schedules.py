@@ -238,12 +238,7 @@ def test_a_schedule_measures_a_preset_but_for_what_it_names() -> None:
     }
 
 
-def test_tick_survives_a_failing_schedule(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = create_schedule()
-    Schedule.objects.filter(pk=schedule.pk).update(cron="not at all", enabled=True)
-    call_command("tick", "--once")
-    schedule.refresh_from_db()
-    assert not schedule.enabled
+def test_tick_survives_a_failing_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedules, "fire_due", lambda: 1 / 0)
     call_command("tick", "--once")
 

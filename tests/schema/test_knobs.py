@@ -36,7 +36,9 @@ def test_a_part_of_a_backend_s_name_is_left_out_where_there_is_no_such_backend()
     """The cells of a matrix that cannot be compiled so are the plain experiments that they were."""
     asked = {"freezing": True, "export": "aot_inductor", "cpp_wrapper": True, "nopython": True}
     tasks = planned(modes=["inference", "training"], backends=["inductor", "aot_eager"], knobs=asked)
-    assert [(backend_of(task).name("cpu"), suite_of(task.suite).stored_knobs(task)) for task in tasks] == [
+    assert [
+        (backend_of(task).name("cpu"), suite_of(task.suite).canonical(task).identity()) for task in tasks
+    ] == [
         ("inductor_aot_inductor_freezing", {"nopython": True}),
         ("aot_eager", {"nopython": True}),
         ("inductor_cpp_wrapper", {"nopython": True}),
@@ -57,7 +59,7 @@ def test_a_part_of_a_backend_s_name_is_left_out_where_there_is_no_such_backend()
 def test_knobs_lead_to_the_backend_s_name(given: Any, knobs: Any, name: str) -> None:
     (task,) = planned(**given, knobs=knobs)
     assert backend_of(task).name(task.device) == name
-    assert suite_of(task.suite).stored_knobs(task) == {}
+    assert suite_of(task.suite).canonical(task).identity() == {}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_knob_is_checked_by_its_name_kind_and_bounds(knobs: Any) -> None:
         planned(knobs=knobs)
     assert refusal.value.knob == next(iter(knobs))
     (task,) = planned(knobs={"optimizer": "adam"})  # also where nothing reads it
-    assert suite_of(task.suite).stored_knobs(task) == {"optimizer": "adam"}
+    assert suite_of(task.suite).canonical(task).identity() == {"optimizer": "adam"}
 
 
 def test_one_way_of_compiling_is_planned_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +99,7 @@ def test_a_knob_says_more_than_the_backend_s_name() -> None:
 )
 def test_what_is_so_anyway_makes_no_other_experiment(given: Any, knobs: Any) -> None:
     (task,) = planned(**given, knobs=knobs)
-    assert suite_of(task.suite).stored_knobs(task) == {}
+    assert suite_of(task.suite).canonical(task).identity() == {}
 
 
 # What a host alone can tell

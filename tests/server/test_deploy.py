@@ -5,11 +5,16 @@ import re
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
 from django.test import Client
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -50,6 +55,32 @@ def test_units_and_services_start_every_process() -> None:
     for unit in UNITS:
         for path in lines(unit, "EnvironmentFile"):
             assert (DEPLOY / f"{Path(path).name}.example").exists()
+
+
+def needs(texts: Iterable[str]) -> dict[str, SpecifierSet]:
+    """Return what requirements ask for here, by package."""
+    requirements = [Requirement(text) for text in texts]
+    here = [each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return {canonicalize_name(each.name): each.specifier for each in here}
+
+
+def test_the_locked_packages_are_those_of_the_dashboard_with_what_they_need() -> None:
+    wanted, _, of_the_runner = (ROOT / "requirements.txt").read_text().partition("\n# runner;")
+    assert "torch" in of_the_runner, "no half without a beginning"
+    lines_of = wanted.splitlines()
+    wanted_here = needs(line for line in lines_of if line and not line.startswith("#"))
+    entries = re.split(
+        r"\n(?=\w)", (DEPLOY / "requirements.lock").read_text().partition("\n#    make lock\n")[2]
+    )
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+    locked = needs(entry.partition(" \\\n")[0] for entry in entries)
+    missing: dict[str, object] = {
+        name: version for name, version in wanted_here.items() if locked.get(name) != version
+    }
+    for name in locked:  # other releases may be installed here, but hardly with other packages
+        with suppress(PackageNotFoundError):
+            missing |= {need: name for need in needs(requires(name) or ()) if need not in locked}
+    assert not missing, "make lock"
 
 
 def test_every_setting_of_the_example_is_documented_or_read() -> None:

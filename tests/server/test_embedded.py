@@ -10,6 +10,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,6 +22,7 @@ import psycopg
 import pytest
 
 from hud.server import embedded, worker_account
+from runner.schema import accounts
 from tests.support.waiting import wait_for
 
 
@@ -206,14 +208,41 @@ def test_root_s_postgres_has_an_account_of_its_own(
         embedded.stop(server, process)
 
 
-def test_accounts_differ_between_installations_and_within_one() -> None:
-    place = Path("/srv")  # one pair of folders in 150 shares its ids
-    accounts: tuple[worker_account.Account, ...] = ("agent", "redis", "postgres", "benchmarks")
-    uids = {worker_account.uid_of(place / name, each) for each in accounts for name in ("a", "b")}
-    assert len(uids) == 8
-    assert all(60578 <= uid <= 61183 for uid in uids), "the range that systemd leaves unused"
-    of_benchmarks = {worker_account.uid_of(place / str(name), "benchmarks") for name in range(999)}
-    assert worker_account.GROUP not in of_benchmarks
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can note whose they are")
+def test_no_two_installations_share_an_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the machine has at most 150 of them, also where their paths have the same checksum."""
+    monkeypatch.setattr(accounts, "_NOTES", folder / "notes")
+    installations = [embedded.make_folder(folder / str(number)) for number in range(149)]
+    first_uids = {path: accounts.first_uid(path) for path in installations}
+    assert len(set(first_uids.values())) == 149
+    assert {path: accounts.first_uid(path) for path in installations} == first_uids
+    free = {*range(60580, 61180, 4)} - {*first_uids.values()} | {first_uids[installations[7]]}
+    installations[7].rmdir()
+    assert {accounts.first_uid(embedded.make_folder(folder / name)) for name in ("moved", "another")} == free
+    assert accounts.first_uid(embedded.make_folder(folder / "one too many")) in first_uids.values()
+    kinds: tuple[worker_account.Account, ...] = ("agent", "redis", "postgres", "benchmarks")
+    assert len({worker_account.uid_of(installations[0], kind) for kind in kinds}) == 4
+    assert worker_account.GROUP not in {first_uid + 3 for first_uid in first_uids.values()}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
+def test_an_installation_reads_nothing_of_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither agent of two whose paths have the same checksum reads the other's key."""
+    monkeypatch.setattr(accounts, "_NOTES", folder / "notes")
+    monkeypatch.setattr(zlib, "crc32", lambda _path: 7)
+    folder.chmod(0o711)
+    for name in ("one", "other"):
+        data = embedded.make_folder(folder / name)
+        assert worker_account.prepare(data, data / "run") == ""
+        (data / "agent" / "registration.json").touch(mode=0o600)
+        worker_account.give(worker_account.uid_of(data), data / "agent" / "registration.json")
+        data.chmod(0o755)
+    for name in ("one", "other"):
+        command = ["cat", *(str(folder / each / "agent" / "registration.json") for each in ("one", "other"))]
+        done = subprocess.run(
+            [*worker_account.prefix(folder / name), *command], capture_output=True, text=True, check=False
+        )
+        assert done.stderr.count("Permission denied") == 1
 
 
 @pytest.mark.usefixtures("cluster")

@@ -264,7 +264,7 @@ def test_inductor_with_kept_caches(done: dict[str, Done]) -> None:
 def test_one_way_of_compiling_has_one_name(backend: str, knobs: Any, device: str, name: str) -> None:
     spec = task(backend, device=device, **knobs)
     assert backend_of(spec).name(device) == name
-    assert suite_of(spec.suite).stored_knobs(spec) == {}
+    assert suite_of(spec.suite).canonical(spec).identity() == {}
     again = task(name, device=device)
     if name != "aot_precompile":  # an exporter that is no name of dynamo's
         assert backend_of(again) == backend_of(spec)
@@ -284,7 +284,7 @@ def test_options_of_inductor_reach_it() -> None:
         "coordinate_descent_tuning": True,
         "triton.multi_kernel": 1,
     }
-    assert suite_of(spec.suite).stored_knobs(spec) == dict(spec.knobs)
+    assert suite_of(spec.suite).canonical(spec).identity() == dict(spec.knobs)
 
 
 def test_a_knob_at_its_default_makes_no_other_experiment() -> None:

@@ -15,7 +15,7 @@ from hud.models import Metric
 from hud.sql import Bools, Floats, Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
-from runner.schema.statistics import t_interval
+from runner.schema.statistics import t_test
 
 Sides = tuple[Points, Points]  # the baseline and a candidate
 Statistic = Literal["geometric mean", "sum"]
@@ -144,7 +144,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup], known: Bool
             base, head = (side.table.value[both[:, column], column] for side in sides)
             before, ends = float(base.sum()), list[float]()
             if base.size >= aggregates.FEWEST_CASES:
-                ends = [end * base.size / before for end in t_interval((head - base).tolist())]
+                ends = [end * base.size / before for end in t_test((head - base).tolist())[:2]]
             low, high = ends if ends and all(map(math.isfinite, ends)) else (None, None)
             means[TIME] = Mean(
                 metric, before, float(head.sum()), low, high, matched=base.size, statistic="sum"

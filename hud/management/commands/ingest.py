@@ -146,16 +146,8 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
 
 def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
-        faults = []
-        for fault in outcome["errors"][:5]:
-            line = f"line {fault['line']}" if "line" in fault else ""
-            faults.append(": ".join(filter(None, (f"{line} {fault['pointer']}".strip(), fault["detail"]))))
+        faults = [f"{reasons.place_of(fault)}: {fault['detail']}" for fault in outcome["errors"][:5]]
         return f"{outcome['file']}: refused: {'; '.join([outcome['error'], *faults])}"
     if "kernels" in outcome:
         return f"{outcome['file']}: source of {outcome['kernels']} kernels"
-    counts = (
-        f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {outcome['skipped_total']} skipped"
-    )
-    kinds = ", ".join(f"{count} {kind}" for kind, count in outcome["skipped_kinds"].items())
-    first = f"{outcome['file']}: {counts}{f' ({kinds})' if kinds else ''}"
-    return "\n".join([first, *(f"  warning: {words}" for words in outcome["warnings"])])
+    return f"{outcome['file']}: {chr(10).join(reasons.receipt_lines(outcome))}"

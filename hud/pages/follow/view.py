@@ -262,6 +262,7 @@ def _page(request: HttpRequest, form: FollowForm, *, secret: str = "", status: i
         ),
         "form": form,
         "matched": follows.matched(follow),
+        "digest": follows.preview(follow),
         "look_back": LOOK_BACK.days,
         "may_mail": bool(person.email),
         "table": FOLLOWS.html(

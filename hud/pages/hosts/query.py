@@ -29,7 +29,7 @@ COLUMNS = DataTable(  # of an accelerator
     f"""host=accelerator.host.name state
     {under("accelerator.host", "labels note last_beat refused_results refused_reason")}
     accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
-    runner accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites lacking""",
+    runner accelerator_state=state why_dirty=accelerator.hindrance running waiting suites lacking""",
     state=lambda line: state_of(line.accelerator.host, timezone.now()),
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
@@ -51,7 +51,7 @@ class AcceleratorLine:
             return "gone"
         if not self.heard:
             return "unknown"
-        if self.accelerator.unavailable_reason:
+        if self.accelerator.hindrance:
             return "dirty"
         return "busy" if self.running else "idle"
 
@@ -61,6 +61,10 @@ class HostLine:
     host: Host
     state: str
     accelerators: list[AcceleratorLine] = field(default_factory=list)
+
+    @property
+    def in_quarantine(self) -> bool:
+        return any(line.accelerator.quarantine_reason for line in self.accelerators)
 
     @property
     def skewed(self) -> bool:

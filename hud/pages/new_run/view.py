@@ -65,6 +65,7 @@ def new_run(request: HttpRequest) -> HttpResponse:
         "suites": _RUNNABLE.values(),
         "suite": suite,
         "form": form,
+        "preset": form.named("preset") if form else [],
         "matrix_fields": form.named("modes dtypes backends") if form else [],
         "ab_fields": form.named("environment base_environment new_options draws") if form else [],
         "number_fields": form.named("compilations repeats caches") if form else [],
@@ -97,7 +98,10 @@ def _request(request: HttpRequest, form: NewRunForm, suite: Suite) -> Run:
     is_operator = "rules" in scopes_of(request)
     stream = find_or_make(name, owner=user, is_operator=is_operator) if name else None
     options = form.options(user.get_username(), stream)
-    return request_suite(form.selection(suite.name, options.resources.device), options)
+    selection, preset = form.selection(suite.name, options.resources.device), form.cleaned_data.get("preset")
+    if preset and selection.knobs:
+        raise BadRequest("a preset has its own options of the suite")
+    return request_suite(selection, options, preset=preset or "")
 
 
 def _cases(suite: Suite, stream: Stream, chosen: Sequence[str]) -> list[CaseLine]:

@@ -44,7 +44,10 @@ def _cause(cause: CauseLines, page: RegressionsPage) -> SafeString:
     one, count = cause.first, cause.experiments
     experiment, more = one.series.experiment, len(cause.lines) - 1
     name = f"{count} experiments" if count > 1 else experiment.title
-    facts = (experiment.suite, experiment.backend, experiment.arch or "unknown arch")
+    own = [line.series.experiment for line in cause.lines]
+    backends, archs = ({getattr(each, part): None for each in own} for part in ("backend", "arch"))
+    on = f"{len(backends)} backends" if len(backends) > 2 else ", ".join(backends)
+    facts = (experiment.suite, on, ", ".join(filter(None, archs)) or "unknown arch")
     metric = one.series.metric.title + (f" and {more} more" if more else "")
     words = cause.words or join(metric, one.cause, by=": ")
     return join(_link(one, page, name), dim(" · ".join(facts)), span(words, "fact"))
@@ -161,7 +164,8 @@ KERNELS = DataTable[tuple[KernelBar, CauseGroup], Kernels](
 
 
 def _title(one: RankedCommit) -> SafeString:
-    return join(one.commit.title, span(one.why, "fact"))
+    about = one.why or "touches nothing that the kernels or the metric name"
+    return join(element("b", one.commit.title) if one.score else dim(one.commit.title), span(about, "fact"))
 
 
 COMMITS = DataTable[RankedCommit](

@@ -21,6 +21,8 @@ from hud.judging.regressions import events
 from hud.judging.regressions.groups import of_cause
 from hud.judging.regressions.read import MOST_ROWS
 from hud.models import Bisect, Regression
+from hud.notifications.messages import of_cause as message_of
+from hud.notifications.texts import markdown
 from hud.pages import data, query_string, streams
 from hud.pages.charts import drawing
 from hud.pages.charts.drawing import Canvas
@@ -105,6 +107,7 @@ def _detail_context(page: query.RegressionsPage, detail: Detail) -> dict[str, An
     steps = list(bisect.steps.order_by("pk")) if bisect else []
     context: dict[str, Any] = {
         "styles": ["css/code.css", "css/experiment.css", "css/regressions.css"],
+        "markdown": markdown(detail.regression.state, message_of(detail.cause)),
         "change": table.change_html(detail.regression),
         "steps": steps,
         "members_html": table.members_html(detail.cause, page),

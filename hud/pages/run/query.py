@@ -124,7 +124,7 @@ class RunPage(OfRun):
         return rows
 
 
-def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
+def read(pk: int, filters: ResultFilters, size: int, *, grouped: bool = True) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
     related = """JOIN hud_stream stream ON stream.id = own.stream_id
         LEFT JOIN hud_runrequest request ON request.run_id = own.id WHERE own.id = %(run)s"""
@@ -138,7 +138,7 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     progress = Progress(sum(line.ended for line in tasks), len(tasks), None)
     if run.state in ACTIVE:
         progress = progress_of(run)
-    page = RunPage(run, tasks, progress, results.read(run, filters, size), retries)
+    page = RunPage(run, tasks, progress, results.read(run, filters, size, grouped=grouped), retries)
     page.artifacts = artifacts_of(tasks)
     page.waiting = read_waiting(run)
     page.previous, failed_notes = _beside(run)

@@ -52,6 +52,7 @@ _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _SHARED = 3  # rows with the same warning, which is then said once
 _SORTS = ("experiment", "metric", "value", "change", "noise")
 _NO_PLACE = 99  # of what is none of its suite's main metrics
+_QUIET_ROWS = 5  # unchanged points below those that are not
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,9 @@ class RunResults:
 
     filters: ResultFilters
     size: int  # points on a page
-    total: int = 0  # points that match
+    total: int = 0  # points that match, or rows that stand for them
+    kinds: list[str] = field(default_factory=list)  # of the rows, where they stand in groups
+    others: dict[int, tuple[str, int]] = field(default_factory=dict)  # by series: kind, points without a row
     counts: dict[str, KindCount] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
     # kind, case, metric and change of the most certain change for the worse, or doubt
@@ -183,8 +186,9 @@ def _key(point: PointFields) -> Key:
     return point.series_id, point.environment_id, time_us, side
 
 
-def read(run: Run, filters: ResultFilters, size: int) -> RunResults:
-    """Return a page of the results, in a fixed number of statements."""
+def read(run: Run, filters: ResultFilters, size: int, *, grouped: bool) -> RunResults:
+    """Return a page of the results, in a fixed number of statements. `grouped`: without filters, what
+    changed has a row for each experiment, under its kind, and a few unchanged points follow."""
     targets, stored = Targets.read(), _Stored.read(run)
     metrics = by_id(Metric, np.unique(stored.metric).tolist())
     listed = {} if run.is_ab else {_key(one): one for one in expectations.of_runs(run.stream_id, [run.pk])}
@@ -200,9 +204,19 @@ def read(run: Run, filters: ResultFilters, size: int) -> RunResults:
     matching = kinds == KINDS.index(filters.show) if filters.show else np.ones(kinds.size, bool)
     if filters.q:
         matching &= np.isin(stored.series, _named(filters.q, stored.series))
-    results.total = int(np.count_nonzero(matching))
     order = _order(stored, kinds, metrics, filters.sort)
-    shown = order[matching[order]][results.first - 1 :][:size].tolist()
+    order = order[matching[order]]
+    grouped = grouped and not (run.is_ab or filters.show or filters.q or filters.sort)
+    if grouped:
+        order, others = _leading(kinds[order], stored.experiment[order], order)
+        results.others = {
+            int(stored.series[at]): (KINDS[kinds[at]], count)
+            for at, count in zip(order.tolist(), others.tolist(), strict=True)
+            if count
+        }
+    results.total = order.size
+    shown = order[results.first - 1 :][:size].tolist()
+    results.kinds = [KINDS[kinds[at]] for at in shown] if grouped else []
     moved = np.isin(kinds, [KINDS.index("regressed"), KINDS.index("inconclusive")])
     doubts = np.flatnonzero(moved & ~np.isnan(stored.change))
     worst = doubts[np.lexsort((-stored.factor[doubts], kinds[doubts]))][:1].tolist()
@@ -271,9 +285,24 @@ def _kinds(
         "missed": _missed(stored, metrics, targets),
         "inconclusive": stored.verdict == verdict["inconclusive"],
         "improved": stored.verdict == verdict["improved"],
+        "new": stored.verdict == verdict["new"],
     }
     kinds: Ints = np.select(list(tests.values()), [KINDS.index(kind) for kind in tests], KINDS.index("rest"))
     return kinds
+
+
+def _leading(kinds: Ints, experiments: Ints, order: Ints) -> tuple[Ints, Ints]:
+    """Return of points in their order those with a row, and how many others each stands for."""
+    together = kinds << 32 | experiments
+    _pairs, first, counts = np.unique(together, return_index=True, return_counts=True)
+    others = np.zeros(order.size, np.int64)
+    others[first] = counts - 1
+    new, quiet = (kinds == KINDS.index(kind) for kind in ("new", "rest"))
+    others[new | quiet] = 0
+    rows = quiet if quiet.all() else quiet & (np.cumsum(quiet) <= _QUIET_ROWS)
+    rows[first] |= ~quiet[first]
+    rows |= new
+    return order[rows], others[rows]
 
 
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:

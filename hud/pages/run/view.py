@@ -10,114 +10,22 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
 from hud.judging.compare import ab_runs
-from hud.judging.compare.judged import REASONS
-from hud.models import Point, PointFields, Run, Series, SidePoint, Task, Upload
+from hud.models import Point, Run, Series, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
-from hud.pages.run import query
+from hud.pages.run import query, table
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
-from hud.pages.tags import commit_range, path, targets_html, value_html, verdict_badge
 from hud.runs import lines, logs, tasks
 from hud.runs.requests import request_explanation
-from hud.tables.formatting import address, better, long_name, number
-from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
-from hud.tables.table import Column, DataTable, Order
+from hud.tables.html import NOTHING, csrf_field
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
-
-
-def _experiment(value: PointFields, page: RunPage) -> SafeString:
-    """Return a link to the experiment, and in what it differs from the others of the page."""
-    experiment, varying = value.experiment, page.results.varying
-    where = streams.link(address(experiment.pk, "experiment"), metric=value.metric.name)
-    facts = {name: getattr(experiment, name) for name in ("suite", "dtype", "mode", "backend")}
-    facts["arch"] = experiment.arch or experiment.device
-    about = join(*(facts[name] or f"unknown {name}" for name in facts if name in varying), by=" · ")
-    title = text(experiment.title).replace(",", ",<wbr>").replace("[", "<wbr>[")
-    name = f'<a href="{text(where)}#run-{page.run.pk}"{long_name(experiment.title)}>{title}</a>'
-    return join(SafeString(name), span(about, "fact"))
-
-
-def _metric(value: PointFields, _page: RunPage) -> SafeString:
-    facts = ["candidate" if value.side else "baseline"] if isinstance(value, SidePoint) else []
-    facts += [f"{value.processes} processes"] if value.processes > 1 else []
-    return join(value.metric.title, span(", ".join(facts), "fact"))
-
-
-def _value(value: PointFields, page: RunPage) -> SafeString:
-    shown, was, warning = value_html(value), NOTHING, value.warning or ""
-    if isinstance(value, Point) and value.level is not None:
-        label = span("baseline ", "visually-hidden")
-        was = span(join(label, number(value.level, value.metric), " → ", by=""), "was")
-    note = span(warning, "reason")
-    if warning in page.results.notes:
-        place, _rows = page.results.notes[warning]
-        note = link(f"#note-{place}", f"note {place}", css="tag", title=warning)
-    explanation = _explanation(value, page) if value.value is None else NOTHING
-    return join(was + shown, note, explanation)
-
-
-def _explanation(value: PointFields, page: RunPage) -> SafeString:
-    """Return which part of the compiler is at fault, and the button of a run that finds it."""
-    button, cause = NOTHING, NOTHING
-    if value.series_id in page.explanations:
-        part, run = page.explanations[value.series_id]
-        cause = link(address(run, "run"), f"at fault: {part}", css="reason", title=f"found by run {run}")
-    if page.csrf and value.series_id in page.explainable and not page.active:
-        fields = page.csrf + SafeString(f'<input type="hidden" name="series" value="{value.series_id}">')
-        title = "Find the part of the compiler at fault in a new run, by CompilerBisector"
-        button = post_button(address(page.run.pk, "run_explain"), fields, "Explain", title=title)
-    return join(cause, button)
-
-
-def _verdict(value: Point, page: RunPage) -> SafeString:
-    """Return the verdict, the regression with its commits, the stream it was judged against if that is
-    another one, or why it is none."""
-    parts, place = [verdict_badge(value)], f"experiment:{value.experiment.pk}"
-    if value.series_id in page.results.regressions:
-        pk, state, last_good_run, base, head = page.results.regressions[value.series_id]
-        still = "still " if value.verdict == "unchanged" else ""
-        parts.append(link(streams.link(path("regressions"), open=pk), f"{still}{state}", css="state"))
-        if last_good_run:
-            base_side, head_side = (f"run:{run}/{place}" for run in (last_good_run, page.run.pk))
-            about = f" in {value.experiment.title}, {value.metric.title}"
-            words = join("What changed", span(about, "visually-hidden"), by="")
-            code = link(streams.link(path("code"), base=base_side, head=head_side), words)
-            parts.append(span(join(commit_range(base, head), code), "fact"))
-    against = f"against {value.level_stream.name}" if value.level_stream else ""
-    why = REASONS.get(value.verdict_reason or "", "")
-    return join(*parts, span(against, "fact"), span(why, "fact"))
-
-
-def _factor(factor: float | None) -> str:
-    """Format a change in units of the noise; beyond a hundred, digits say nothing."""
-    return "" if factor is None else f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
-
-
-RESULTS = DataTable[Any, RunPage](
-    Column("", "Experiment", draw=_experiment, is_head=True, sort="experiment"),
-    Column(
-        "", "Metric", draw=_metric, sort="metric",
-        cell_tooltip=lambda value: f"{value.metric.name}, {better(value.metric)}",
-    ),
-    Column("", "Value", draw=_value, css="num", sort="value"),
-    Column("", "Verdict", draw=_verdict, sort="change", only=lambda page: not page.run.is_ab),
-    Column(
-        "", "× noise", "factor", show=_factor, css="num", sort="noise",
-        only=lambda page: any(isinstance(row, Point) and row.factor is not None for row in page.results.rows),
-    ),
-    Column(
-        "", "Target", draw=lambda value, _page: targets_html(value, brief=True),
-        only=lambda page: any(row.targets for row in page.results.rows),
-    ),
-)  # fmt: skip
 
 _SHOWN_BYTES = 128 * 1024
 _SHOWN_LINES = 1000
@@ -220,7 +128,7 @@ class ExplainForm(forms.Form):
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
-    page = query.read(pk, filters, size)
+    page = query.read(pk, filters, size, grouped=not data_format)
     if page is None:
         return data.missing(data_format, f"no run has the id {pk}")
     streams.enter(request, page.run.stream)
@@ -275,16 +183,15 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     """Return the page, its first error, and what of it the visitor may delete."""
-    scopes, results = scopes_of(request), page.results
+    scopes = scopes_of(request)
     page.csrf = csrf_field(request) if "run" in scopes else NOTHING
-    order = Order(results.filters.sort, query_string.without(request.GET, "sort", "page"), "#results")
 
     def may(uploads: list[Upload]) -> bool:
         return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)
 
     return {
         "page": page,
-        "results_table": RESULTS.html(results.rows, page, order=order, css="results", data_rows="data-rows"),
+        "results_table": table.results_html(request, page),
         "least_pairs": LEAST_PAIRS,
         "least_draws": 2 * LEAST_DRAWS,
         "error": first_error(page.failed.task) if page.failed else None,

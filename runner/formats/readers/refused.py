@@ -32,11 +32,12 @@ class Refused:
         value = value[0] if isinstance(value, list) and value else value
         own_keys = value.keys() if isinstance(value, dict) else set()
         start = preview.start[self.offset :].lstrip(b"\xef\xbb\xbf \t\r\n")[:200].lower()
+        columns = {*preview.columns()}
         beginnings = tuple(text.encode("latin-1").lower() for text in self.begins)
         return (
             (not self.keys or any(own_keys >= {*keys.split()} for keys in self.keys))
             and (not self.words or preview.names(*self.words))
-            and (not self.columns or any({*names.split(",")} <= {*preview.header} for names in self.columns))
+            and (not self.columns or any(columns.issuperset(names.split(",")) for names in self.columns))
             and self.contains.encode() in preview.start
             and (not beginnings or start.startswith(beginnings))
         )

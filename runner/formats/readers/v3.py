@@ -68,8 +68,8 @@ def read_record(text: bytes, pointer: str, line: int | None) -> Item:
     decoder, errors = _decoder()
     try:
         record = decoder(text)
-    except errors:
-        return _wrong(text, pointer, line)
+    except errors as error:
+        return _wrong(text, str(error), pointer, line)
     problem = json_text.problem(text)
     return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
@@ -82,19 +82,14 @@ def _decoder() -> tuple[Callable[[bytes], Record], type[Exception]]:
     return msgspec.json.Decoder(Record).decode, msgspec.ValidationError
 
 
-def _wrong(text: bytes, pointer: str, line: int | None) -> Item:
+def _wrong(text: bytes, words: str, pointer: str, line: int | None) -> Item:
     """Return what is wrong with a text that is no record, with msgspec's place as a JSON pointer."""
     import msgspec
 
-    words = ""
     with suppress(msgspec.ValidationError):  # it is no object
         metric = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("metric", b"null")
         if bytes(metric) == b"null":
             return Skipped(pointer, reasons.NO_METRIC, line)
-    try:
-        msgspec.json.decode(text, type=Record)
-    except msgspec.ValidationError as error:
-        words = str(error)
     if not (match := _PLACE.search(words)):
         return Fault(pointer, words, line)
     path = "".join(f"/{name or index}" for name, index in _STEP.findall(match["path"]))
@@ -206,8 +201,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     size = batch_size(parameters.batch_size)
     if size and "batch_size" not in knobs:
         knobs["batch_size"] = size
-    # JSON writes a character with at most twelve, and is slower than repr
-    if 12 * len(repr(knobs)) > _MAX_KNOBS_LENGTH and len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
+    if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
     measurement.knobs = knobs
 

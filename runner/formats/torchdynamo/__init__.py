@@ -116,7 +116,7 @@ def _wrong(row: Row) -> Fault | None:
     if not row.cells[1]:
         return row.fault("the model has no name", "name")
     if not row.cells[2].isascii() or not row.cells[2].isdecimal() or len(row.cells[2]) > 9:
-        return row.not_a_number("batch_size", row.cells[2])
+        return row.fault(f"{row.cells[2][:60]!r} is not a number", "batch_size")
     return None
 
 
@@ -184,7 +184,7 @@ def _phases(file: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
 
 FORMAT = Format(
     "torchdynamo",
-    matches=lambda preview: preview.header[:3] == _FIRST and len(preview.header) > 3,
+    matches=lambda preview: preview.columns()[:3] == _FIRST and len(preview.columns()) > 3,
     read=read,
     describe={"TorchInductor": describe},
     said_by_name=said_by_name,

@@ -34,33 +34,16 @@ _ZERO = {
 }
 
 
-# What the arguments of a record say: the knobs, the backend or '', and whether shapes are dynamic.
-_Said = tuple[dict[str, Any], str, bool]
-
-
-def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
-    compiler, backend = None, ""
-    if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
-        compiler = named(named_backend)
-    elif named_backend == "inductor" or info.get("export_aot_inductor"):
-        compiler = flagged(info)
-    else:
-        backend = next((name for flag, name in OTHER_COMPILERS.items() if info.get(flag) is True), "")
-    knobs = _knobs(info, device)
-    is_dynamic = any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
-    return knobs, compiler.name(device) if compiler else backend, is_dynamic
-
-
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     info = info_of(record)
-    knobs, backend, is_dynamic = _said_by(info, measurement.device, measurement.backend)
+    _take_compiler(measurement, info)
     kind = "accuracy" if info.get("accuracy") else "tolerance" if info.get("tolerance") else ""
     if kind not in ("", measurement.metric):  # such a run compiles something else
         measurement.metric = f"{kind}_{measurement.metric}"
     measurement.suite = (
         origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE
     )
-    measurement.knobs = knobs
+    measurement.knobs = _knobs(info, measurement.device)
     if measurement.dtype in _AMP_TYPES:  # as files and folders are called; the arguments say both apart
         measurement.knobs["amp_dtype"] = _AMP_TYPES[measurement.dtype]
         measurement.dtype = "amp"
@@ -68,8 +51,6 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         size = batch_size(info.get("batch_size", given.batch_size))
         if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
             measurement.knobs["batch_size"] = size
-    measurement.backend = backend or measurement.backend
-    measurement.dynamic |= is_dynamic
     measurement.is_appended = True
     if measurement.suite == _UNKNOWN_SUITE:
         measurement.unsaid = ("suite",)
@@ -77,6 +58,21 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.unsaid += ("backend",)
     if measurement.metric in _ZERO:
         measurement.zero_is(_ZERO[measurement.metric])
+
+
+def _take_compiler(measurement: ParsedMeasurement, info: dict[str, Any]) -> None:
+    """Take the compiler, and whether shapes are dynamic, from the arguments, or from the backend's name."""
+    compiler = None
+    if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
+        compiler = named(measurement.backend)
+    elif measurement.backend == "inductor" or info.get("export_aot_inductor"):
+        compiler = flagged(info)
+    else:
+        flags = (name for flag, name in OTHER_COMPILERS.items() if info.get(flag) is True)
+        measurement.backend = next(flags, measurement.backend)
+    if compiler:
+        measurement.backend = compiler.name(measurement.device)
+    measurement.dynamic |= any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
 
 
 def _knobs(info: dict[str, Any], device: str) -> dict[str, Any]:

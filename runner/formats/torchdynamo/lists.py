@@ -65,7 +65,7 @@ def _read_breaks(body: bytes, filename: str) -> Iterator[Item]:
 
 GRAPH_BREAKS = Format(
     "graph_breaks",
-    matches=lambda preview: preview.header == _BREAKS,
+    matches=lambda preview: preview.columns() == _BREAKS,
     read=_read_breaks,
     said_by_name=lambda name: {**said_by_name(name), **({"deduped": "1"} if "_deduped" in name else {})},
 )

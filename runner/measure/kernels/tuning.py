@@ -350,7 +350,7 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
 
 
 def _has_read_file(autotuner: Any) -> bool:
-    """Return True. Raise Miss if inductor says that it found no `.best_config`; before torch 2.7 it is mute."""
+    """Return True. Raise Miss if inductor says that it found no `.best_config` of this kernel."""
     state = (getattr(autotuner, "autotune_cache_info", None) or {}).get("autotune_cache_state")
     if state in {"miss", "force_disabled"}:
         raise Miss(f"inductor read no file of its choice ({state})")

@@ -111,7 +111,8 @@ def _module(case: str, row: Any, request: ModelRequest) -> Any:
     if request.tiny:
         settings.pop("layer_types", None)
         tiny = _SETTINGS["tiny"]
-        beyond = {key for key, value in known.items() if key.endswith("token_id") and _is_beyond(value)}
+        tokens = [key for key in known if key.endswith("token_id") and isinstance(known[key], int)]
+        beyond = [key for key in tokens if known[key] >= tiny["vocab_size"]]
         settings |= {key: value for key, value in tiny.items() if key in known} | dict.fromkeys(beyond, 0)
         settings |= {"attention_window": [16, 16]} if "attention_window" in known else {}
     if not request.dropout:  # before the modules exist: they copy the probabilities
@@ -121,10 +122,6 @@ def _module(case: str, row: Any, request: ModelRequest) -> Any:
         return _from_hub(model_class, name, config=config, dtype=torch.float32).to(request.device)
     with torch.device(request.device):
         return model_class(config)
-
-
-def _is_beyond(token: Any) -> bool:
-    return isinstance(token, int) and token >= _SETTINGS["tiny"]["vocab_size"]
 
 
 def _from_hub(kind: Any, name: str, **settings: Any) -> Any:

@@ -118,27 +118,19 @@ class HarnessSuite(Suite):
         return replace(task, knobs=kept)
 
     def canonical(self, task: TaskSpec) -> TaskSpec:
-        """Name the backend as the results call it."""
+        """Name the backend as the results call it, and leave out what its name says."""
         if parts_of(task.backend) is None:
             return task
         others = {name: value for name, value in task.knobs.items() if name not in PARTS}
         return replace(task, backend=backend_of(task).name(task.device), knobs=others)
-
-    def result_backend(self, task: TaskSpec) -> str:
-        return backend_of(task).name(task.device)
-
-    def stored_knobs(self, task: TaskSpec) -> dict[str, OptionValue]:
-        """Leave out what the backend's name says already."""
-        named = parts_of(task.backend) is not None
-        return {name: value for name, value in task.identity().items() if not (named and name in PARTS)}
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         fresh = not variables.get(KEPT_CACHES) and task.setting("caches") != "kept"
         metrics = [
             metric for stage in stages_of(task) for metric in stage_metrics(stage, task.device, fresh=fresh)
         ]
-        backend, knobs = self.result_backend(task), self.stored_knobs(task)
-        return [Expected(task.case, backend, task.device, knobs, tuple(metrics))]
+        named = self.canonical(task)
+        return [Expected(task.case, named.backend, task.device, named.identity(), tuple(metrics))]
 
     def has_compilations(self, task: TaskSpec) -> bool:
         """Return whether inductor compiles it for a clock, and from empty caches."""

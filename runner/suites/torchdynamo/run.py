@@ -107,7 +107,7 @@ class StageRunner:
         self._caches = caches
         self._fresh = fresh
         self._ends = time.monotonic() + spec.timeout_s
-        self._knobs = suite_of(spec.suite).stored_knobs(spec)
+        self._knobs = suite_of(spec.suite).canonical(spec).identity()
         self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
         self._failures: list[TaskFailure] = []
         self._found: dict[str, Result] = {}

@@ -1,0 +1,68 @@
+"""The sandbox of a host's tasks, by bubblewrap, where its operator asked for it (`attach --sandbox`).
+
+A task sees the machine read-only, with a `/tmp` of its own. It reaches no network, and of the agent's data
+folder only its own folders, so that it reads no key. It may write in these, and in the cache of compilers.
+Devices and `/proc` are the machine's: CUDA needs them, and a benchmark looks there who else uses the card.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from runner.system import account, machine
+
+DATA = "RUNNER_SANDBOX"  # the agent's data folder; of the agent and its workers
+_PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - empty folders of the task's own  # nosec B108
+_TRIAL_S = 60
+
+
+def prepare(data: Path, pythons: Iterable[str]) -> str:
+    """Let the workers of this agent start tasks in a sandbox. Return why they cannot, or ''. Call it after
+    `account.prepare`."""
+    if not shutil.which("bwrap"):
+        return "bubblewrap is missing: apt-get install bubblewrap"
+    os.environ[DATA] = str(data)
+    home = account.private_home(data)
+    for python in pythons:
+        trial = command([python, "-c", "import runner.launch.child"], home)
+        variables = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        try:
+            done = subprocess.run(
+                trial,
+                env=account.environment(variables),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TRIAL_S,
+                **account.process_options(),
+            )
+            problem = done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
+        except (OSError, subprocess.SubprocessError) as error:
+            problem = str(error)
+        if problem:
+            del os.environ[DATA]
+            return f"{python} does not start in a sandbox: {problem}"
+    return ""
+
+
+def command(arguments: Sequence[str], *writable: Path) -> list[str]:
+    """Return a command that runs in a sandbox, in the first of the folders, if this host has one."""
+    data = os.environ.get(DATA)
+    if not data:
+        return list(arguments)
+    cache = Path(account.environment(os.environ).get("HOME", "/")) / ".cache" / machine.cache_folder().name
+    options = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc"]
+    for folder in (*_PRIVATE, data):
+        options += ["--tmpfs", folder]
+    options += ["--ro-bind-try", f"{data}/interpreters", f"{data}/interpreters"]
+    for path in map(str, (cache, account.private_home(Path(data)), *writable)):
+        options += ["--bind-try", path, path]
+    options += ["--unshare-net", "--die-with-parent", "--chdir", str(writable[0])]
+    return ["bwrap", *options, "--", *arguments]
+
+
+def exit_status(status: int | None) -> int | None:
+    """Return the exit status of a process as Popen would say it: bubblewrap adds 128 to a signal's number."""
+    return 128 - status if status is not None and status > 128 and os.environ.get(DATA) else status
