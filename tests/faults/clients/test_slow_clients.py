@@ -149,7 +149,7 @@ def test_sockets_of_one_address_are_limited(hud_process: Hud, clients: ExitStack
 
 @pytest.mark.soak
 def test_bytes_held_for_one_address_are_limited(hud_process: Hud, clients: ExitStack) -> None:
-    hud_process.start(HUD_READ_S="60")
+    hud_process.start(HUD_READ_S="600")
     key = create_key(name="k", scopes=["upload"], who="t")[1]
     head = f"POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {32 * MIB}\r\n"
     head += f"Authorization: Bearer {key}\r\n\r\n["
