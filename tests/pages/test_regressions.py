@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -79,8 +80,8 @@ def two_runs(metric: str, **fields: Any) -> Regression:
     runs = [create_run(commit=sha, order_time=now - timedelta(days=1)) for sha in (shas[0], shas[-1])]
     for run, phase_s in zip(runs, (10.0, 12.0), strict=True):
         point = create_measurement(experiment, metric=metric, value=phase_s, run=run)
-        phases = {"phases_s": {"GraphLowering.compile_to_fn": phase_s}}
-        store(compiled(kernel("triton_poi_0"), **phases), experiment=experiment, run=run)
+        phases = replace(compiled(kernel("triton_poi_0")), phases_s={"bytecode_tracing": phase_s})
+        store(phases, experiment=experiment, run=run)
     return create_regression(point, change=0.2, last_good_run=runs[0], **fields)
 
 

@@ -14,7 +14,7 @@ from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
 from hud.judging.compare.judged import REASONS
 from hud.judging.regressions import read as regressions
-from hud.models import Experiment, Host, Metric, OverdueSuite, Point, Series, State, Stream
+from hud.models import Experiment, Host, Metric, OverdueSuite, Point, Regression, Series, State, Stream
 from hud.pages import backends as compilers
 from hud.pages import data, query_string, streams
 from hud.pages.backends import WINDOWS, BackendComparison, BackendFilters, table_html
@@ -33,6 +33,7 @@ from hud.runs import lines as runs
 from hud.runs.branches import branch_or_default, other_branch
 from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.states.regressions import TOLD
 from runner.schema.records import quality_words
 
 ROWS = 20  # of what needs a look; the page says how many there are
@@ -195,7 +196,7 @@ def read(
         elsewhere=regressions.elsewhere(comparison.scope) if arch else [],
         improved=len({row.experiment_id for row in series if row.pk in better}),
         runs=last_runs,
-        moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
+        moved_runs=_moved(last_runs),
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
         hosts=_hosts(),
@@ -214,6 +215,12 @@ def read(
             charts[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
         page.trends = charts[page.trend_suite]
     return page
+
+
+def _moved(lines: Sequence[RunLine]) -> set[int]:
+    """Return the runs in which something regressed, on any arch: 1 statement."""
+    began = Regression.objects.filter(first_run__in=[line.run.pk for line in lines], state__in=TOLD)
+    return set(began.exclude(muted_until__gt=timezone.now()).values_list("first_run", flat=True))
 
 
 def _hosts() -> dict[str, Any]:
@@ -281,7 +288,7 @@ def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[
         "x": [night.title for night in table.nights],
         "commits": [night.short_commit for night in table.nights],
         "base": base,
-        "charts": charts,
+        "charts": [chart for chart in charts if any(any(line["y"]) for line in chart["lines"])],
     }
 
 
