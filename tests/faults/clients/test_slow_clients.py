@@ -11,7 +11,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -22,7 +22,8 @@ from tests.support.waiting import wait_for
 PATIENCE_S = 5  # of those who ask meanwhile, on a machine that does other things too
 IDLE_S = 1  # of an idle machine, where `make soak` runs
 SCRIPT = "/static/plotly/plotly.min.js"  # larger than all buffers together
-ADDRESS_SOCKETS = 256  # as `hud/server/gunicorn_worker.py` has it
+ADDRESS_SOCKETS, ADDRESS_BYTES = 256, 512 * 2**20  # as `hud/server/gunicorn_worker.py` has them
+MIB, BODIES = 2**20, 24
 FEW, MANY = 16, 200  # the web has four threads
 NUMBERS = [
     *((number, PATIENCE_S) for number in (FEW, MANY)),
@@ -144,6 +145,24 @@ def test_sockets_of_one_address_are_limited(hud_process: Hud, clients: ExitStack
     assert status_of(hud_process) == 200
     wait_for(lambda: all(map(ends, idle[:50])), "the end of the oldest ones")
     assert not any(map(ends, idle[-100:]))
+
+
+@pytest.mark.soak
+def test_bytes_held_for_one_address_are_limited(hud_process: Hud, clients: ExitStack) -> None:
+    hud_process.start(HUD_READ_S="600")
+    key = create_key(name="k", scopes=["upload"], who="t")[1]
+    head = f"POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {32 * MIB}\r\n"
+    head += f"Authorization: Bearer {key}\r\n\r\n["
+    senders = [connect(hud_process, clients) for _ in range(BODIES)]
+    for sender in senders:
+        with suppress(ConnectionError):  # it was the oldest of too many bytes
+            sender.sendall(head.encode() + b" " * 31 * MIB)
+    wait_for(lambda: sum(map(is_closed, senders)) * 31 * MIB >= BODIES * 31 * MIB - ADDRESS_BYTES, "room")
+    longest = longest_s(hud_process, "/healthz", "/login/")
+    ended = sum(map(is_closed, senders))
+    print(f"{BODIES} bodies of 31 MiB: {ended} ended, longest answer {longest:.3f} s")
+    assert ended <= BODIES - ADDRESS_BYTES // (31 * MIB) + 1
+    assert not is_closed(senders[-1]), "the oldest end first"
 
 
 @pytest.mark.parametrize("scopes", [["read"], ["run"]])
