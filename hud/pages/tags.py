@@ -21,6 +21,7 @@ from hud.judging.compare.judged import REASONS
 from hud.judging.regressions.read import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages import streams
+from hud.pages.backends_table import colour
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.facts import fact_name
@@ -34,6 +35,7 @@ from hud.tables.table import Column, DataTable
 from runner.schema.records import quality_words
 
 register = template.Library()
+register.filter("colour", colour)
 _FORMATTING = """address ago better bytes_text duration long_name magnitude milliseconds moment number p_value
     percent plain plain_count quantity seconds share signed_percent signed_seconds signed_share thousandths
     unit"""

@@ -288,7 +288,7 @@ def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[
         "x": [night.title for night in table.nights],
         "commits": [night.short_commit for night in table.nights],
         "base": base,
-        "charts": charts,
+        "charts": [chart for chart in charts if any(any(line["y"]) for line in chart["lines"])],
     }
 
 

@@ -152,6 +152,7 @@ def _charts(regression: Regression) -> Multiples | None:
     about: dict[str, Any] = {"overlaid": [], "choice": _CHOICE, "targets": targets, "latest": latest}
     charts = multiples.read(experiment, chosen, {experiment.pk: series}, **about)
     first, *others = charts.rows
+    charts.regressions.sort(key=lambda one: one.since != regression.since)  # its own line has a label first
     charts.rows = [first, *(row for row in others if row.regression)][:_MOST_CHARTS]
     return charts
 
