@@ -63,10 +63,13 @@ _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 @register.simple_tag(takes_context=True)
 def heads(context: Any, *titles: str, actions: str = "") -> SafeString:
-    """Return the head of a table: titles, as ``Size|num|of the file`` with a class and a tooltip. The one of
-    buttons, which is hidden, is there for who has the scope `actions`, with ``*`` for all."""
+    """Return the head of a table: titles, as ``Size|num|of the file`` with a class and a tooltip; `hidden` is
+    for screen readers. The one of buttons is there for who has the scope `actions`, with ``*`` for all."""
     parts = ((*title.split("|"), "", "")[:3] for title in titles)
-    columns = [Column("", name, css=css, tooltip=tooltip) for name, css, tooltip in parts]
+    columns = [
+        Column("", name, css=css, tooltip=tooltip, hides_title="hidden" in css)
+        for name, css, tooltip in parts
+    ]
     if actions == "*" or actions in context.get("may", ()):
         columns.append(Column("", "Actions", hides_title=True))
     return SafeString(f"<thead><tr>{DataTable(*columns).head(None)}</tr></thead>")
