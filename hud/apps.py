@@ -10,8 +10,10 @@ from django.conf import settings
 from django.contrib.staticfiles.apps import StaticFilesConfig
 from django.core import checks
 from django.db import connection, connections
-from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.signals import post_migrate
+
+from hud.server.backup import MIGRATIONS
 
 MINIMUM_POSTGRES = 160_000
 _Messages: TypeAlias = list[checks.CheckMessage]
@@ -71,10 +73,8 @@ def check_newer_schema(*, databases: Sequence[str] | None = None, **_options: An
     """Return an error for a database that a newer release has migrated; only with `--database`."""
     messages: _Messages = []
     for alias in databases or ():
-        loader = MigrationLoader(connections[alias])
-        applied, known = set(loader.applied_migrations), set(loader.disk_migrations or ())
-        unknown = sorted(name for app, name in applied - known if app == "hud")
-        if unknown:
+        applied = MigrationRecorder(connections[alias]).applied_migrations()
+        if unknown := sorted(name for app, name in applied if app == "hud" and name not in MIGRATIONS):
             text = f"The database {alias!r} was migrated by a newer release, up to {unknown[-1]}."
             hint = "Install that release, or restore a backup of before with manage.py restore."
             messages.append(checks.Error(text, hint=hint, id="hud.E006"))

@@ -172,7 +172,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
     environment = Environment(**row["facts"])
     where = environment.to_record_fields(row["host"])
     run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
-    run |= {name: row[name] for name in ("environment", "base_environment") if row["base_environment"]}
+    run |= {name: row[name] for name in ("environment", "base_environment") if row[name]}
     run |= {"uid": str(row["uid"]), "at": row["run_at"].isoformat(), "at_source": row["at_source"]}
     names = ("code", "quality", "target_arch", "unit", "direction", "compilation")
     more = {name: row[name] for name in names} | {"status": STATUS_NAMES[row["status"]], **_words(row)}
@@ -251,8 +251,8 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     commit: _Text = ""
     branch: _Text = ""
     repo: _Text = ""
-    environment: _Text = ""  # of an A/B comparison
-    base_environment: _Text = ""
+    environment: _Text = ""
+    base_environment: _Text = ""  # of an A/B comparison
 
     def key(self, time: datetime | None) -> RunKey:
         at = parse_time(self.at)

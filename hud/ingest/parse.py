@@ -5,6 +5,7 @@ This and the formats' `describe` decide to which series a number belongs.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from hud.ingest.receipt import Receipt
 from hud.ingest.runs import from_epoch, run_of
 from hud.ingest.series import Meanings, check_names, rename_by
 from hud.models import FIRST_RUN_ONLY, Aliases
+from hud.points.targets import ceilings_of
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
 from runner.formats.format import Item, LocatedRecord, Skipped
@@ -40,8 +42,19 @@ from runner.formats.metric_values import (
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, invisible_in, text
 from runner.schema.compilations import COMPILATION, COMPILED
-from runner.schema.devices import arch_key, is_named
-from runner.schema.records import CLASS_PACKAGES, PARTIAL, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
+from runner.schema.devices import arch_key, impossible_reason, is_named
+from runner.schema.metrics import metric_info
+from runner.schema.records import (
+    CLASS_PACKAGES,
+    IMPOSSIBLE,
+    PARTIAL,
+    QUALITIES,
+    SUCCESS,
+    UNEXPECTED,
+    Environment,
+    Record,
+)
+from runner.schema.statistics import median
 from runner.schema.suite import SUITES, value_rule
 
 _REPEATS = (
@@ -91,7 +104,28 @@ class RecordParser:
         ids = {id(item) for item, _error in wrong}
         self.expected[self._flushed :] = [pair for pair in expected if id(pair[0]) not in ids]
         self._flushed = len(self.expected)
-        return [item for item in taken if id(item) not in ids]
+        converted = [item for item in taken if id(item) not in ids]
+        for item in converted:
+            self._judge_possible(item)
+        return converted
+
+    def _judge_possible(self, item: ParsedMeasurement) -> None:
+        """Mark a number that no card of its arch can have measured: it stays, and decides nothing."""
+        metric, moved = metric_info(item.metric), item.moved_bytes
+        if item.samples and (moved or metric.unit == "GB/s"):
+            about = metric, median(item.samples), moved
+            if why := impossible_reason(item.arch, *about, self._memory_gbps.get(item.arch)):
+                item.status = item.quality = IMPOSSIBLE
+                item.message = why
+
+    @cached_property
+    def _memory_gbps(self) -> dict[str, float]:
+        """Return the bandwidth that was measured on each arch: 1 statement."""
+        bandwidths: dict[str, float] = {}
+        for arch, case, _dtype, value in ceilings_of("true"):
+            if case in {"copy", "read"}:
+                bandwidths[arch] = max(value, bandwidths.get(arch, 0.0))
+        return bandwidths
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
@@ -229,6 +263,7 @@ class RecordParser:
                 self.receipt.warn(f"the quality {quality[:40]!r} is left out: it is none of {known}")
             elif measurement.samples:
                 measurement.quality = quality
+        measurement.moved_bytes = extra.get("moved_bytes")
         if measurement.arch and not is_named(measurement.arch):
             words = "names no device; it is to be named on /rename/, and until then no filter offers it"
             self.receipt.warn(f"{measurement.arch[:100]!r} {words}: ?arch=… says it in an upload")

@@ -33,7 +33,7 @@ _MAX_COMPILATIONS = 2**15  # that the column of their number holds
 _ENDS = (  # the first that applies to a result, as in `hud/states/runs.py`
     (State.CANCELLED, {"not_run"}),
     (State.TIMED_OUT, {"timed_out"}),
-    (State.FAILED, {"wrong", "oom", "crashed", "failed"}),
+    (State.FAILED, {"wrong", "impossible", "oom", "crashed", "failed"}),
 )
 
 

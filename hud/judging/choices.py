@@ -61,8 +61,9 @@ class Regret:
 def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
     """Return the regret of the compilations that have the newest one's slots; None below 10 of them.
 
-    `history` is oldest first. The best choice of a slot is that of the smallest median among those seen at
-    least twice; a slot without one counts with its mean.
+    `history` is oldest first. A choice costs the median of its times, so that no other reason to be slower
+    counts. The best choice of a slot is the fastest one of those seen at least twice; a slot without one
+    counts with its mean.
     """
     slots = {slot for slot, _choice, _time_us in history[-1]} if history else set()
     alike = [drawn for drawn in history if {slot for slot, _choice, _time_us in drawn} == slots]
@@ -72,11 +73,14 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
     for drawn in alike:
         for slot, choice, time_us in drawn:
             times[slot].setdefault(choice, []).append(time_us)
+    usual_us = {
+        (slot, choice): median(seen) for slot, choices in times.items() for choice, seen in choices.items()
+    }
     best_us = 0.0
-    for choices in times.values():
-        repeated = [median(seen) for seen in choices.values() if len(seen) > 1]
-        best_us += min(repeated) if repeated else fmean(time for seen in choices.values() for time in seen)
-    totals = [sum(time_us for _slot, _choice, time_us in drawn) for drawn in alike]
+    for slot, choices in times.items():
+        repeated = [usual_us[slot, choice] for choice, seen in choices.items() if len(seen) > 1]
+        best_us += min(repeated) if repeated else fmean(usual_us[slot, choice] for choice in choices)
+    totals = [sum(usual_us[slot, choice] for slot, choice, _time_us in drawn) for drawn in alike]
     mean_us, (low_us, high_us, _p) = fmean(totals), t_test(totals)
     share, half = (best_us / mean_us, (high_us - low_us) / 2 / mean_us) if mean_us > 0 else (1.0, 0.0)
     new = sum(any(len(times[slot][choice]) == 1 for slot, choice, _time in drawn) for drawn in alike)

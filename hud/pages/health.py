@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +29,7 @@ from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
 from hud.models import ACTIVE, Delivery, Heartbeat, Host, Import, Run, Task, Upload
 from hud.server import access_log
+from hud.server.embedded import redis_warning
 from hud.sql import fetch_tuples
 from hud.states.runs import RunState, TaskState
 
@@ -69,8 +71,8 @@ def statusz(request: HttpRequest) -> JsonResponse:
 def shared_parts() -> dict[str, dict[str, Any]]:
     """Return what all nodes share by name. A process that was never started has a problem once work has
     waited for it, or others have run."""
-    problems = {"database": _database_problem(), "redis": _redis_problem()}
-    facts: dict[str, dict[str, Any]] = defaultdict(dict)
+    problems, facts = {"database": _database_problem()}, defaultdict[str, dict[str, Any]](dict)
+    problems["redis"], facts["redis"]["warning"] = _redis_problem()
     if not problems["database"]:
         problems |= _process_problems()
         for name, age_s in _ages_s().items():
@@ -116,15 +118,19 @@ def _disk_problem() -> str:
     return ""
 
 
-def _redis_problem() -> str:
+def _redis_problem() -> tuple[str, str]:
+    """Return why Redis does not work, and what is wrong with it all the same."""
+    warning = ""
     try:
         with queues.connect() as redis:
+            with suppress(ResponseError):  # a user of an operator who may not ask
+                warning = redis_warning(redis.info("server")["redis_version"])
             redis.set("hud:probe", 1, ex=60)  # a full one still answers a ping
     except ResponseError as error:
-        return f"Redis takes no writes: {error}"
+        return f"Redis takes no writes: {error}", warning
     except (RedisError, OSError):
-        return "Redis does not answer"
-    return ""
+        return "Redis does not answer", warning
+    return "", warning
 
 
 def processes_standing_still() -> dict[str, str]:

@@ -21,6 +21,7 @@ from hud.judging.compare.judged import REASONS
 from hud.judging.regressions.read import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages import streams
+from hud.pages.backends_table import colour
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.facts import fact_name
@@ -34,6 +35,7 @@ from hud.tables.table import Column, DataTable
 from runner.schema.records import quality_words
 
 register = template.Library()
+register.filter("colour", colour)
 _FORMATTING = """address ago better bytes_text duration long_name magnitude milliseconds moment number p_value
     percent plain plain_count quantity seconds share signed_percent signed_seconds signed_share thousandths
     unit"""
@@ -61,10 +63,13 @@ _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 @register.simple_tag(takes_context=True)
 def heads(context: Any, *titles: str, actions: str = "") -> SafeString:
-    """Return the head of a table: titles, as ``Size|num|of the file`` with a class and a tooltip. The one of
-    buttons, which is hidden, is there for who has the scope `actions`, with ``*`` for all."""
+    """Return the head of a table: titles, as ``Size|num|of the file`` with a class and a tooltip; `hidden` is
+    for screen readers. The one of buttons is there for who has the scope `actions`, with ``*`` for all."""
     parts = ((*title.split("|"), "", "")[:3] for title in titles)
-    columns = [Column("", name, css=css, tooltip=tooltip) for name, css, tooltip in parts]
+    columns = [
+        Column("", name, css=css, tooltip=tooltip, hides_title="hidden" in css)
+        for name, css, tooltip in parts
+    ]
     if actions == "*" or actions in context.get("may", ()):
         columns.append(Column("", "Actions", hides_title=True))
     return SafeString(f"<thead><tr>{DataTable(*columns).head(None)}</tr></thead>")

@@ -30,7 +30,7 @@ _AT_LATEST = timedelta(hours=36)
 _MOST_RUNS = 3000  # of one side
 _PIECE = 30  # nights that are read together
 _MOST_NIGHTS = 300  # that a table looks through
-_NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
+NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
 KEPT_S = 600
 _MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
@@ -243,7 +243,7 @@ def _with_points(runs: list[int], subject: Subject, stream: Stream) -> set[int]:
                 AND e.arch = %(arch)s AND e.mode = %(mode)s AND e.dtype = %(dtype)s
             WHERE p.run_id = run AND p.status <> ALL(%(never)s))
         """,
-        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS, "never": _NEVER},
+        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS, "never": NEVER},
     )
     return {run for (run,) in rows}
 
@@ -309,7 +309,7 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
         "suites": MODEL_SUITES,
         "runs": [run for run, _place in runs],
         "places": [index for _run, index in runs],
-        "never": _NEVER,
+        "never": NEVER,
     }
     rows = fetch_tuples(
         f"""

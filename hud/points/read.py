@@ -32,12 +32,8 @@ HEADER = (*IDENTITY.names, "stream", *POINT.names)  # of `rows_in_stream`
 
 
 def rows_in_stream(points: Sequence[Point], stream: Stream) -> list[dict[str, Any]]:
-    """Return a row for each point, beginning with its experiment, which is read once, and the stream."""
-    same: dict[int, dict[str, Any]] = {}
-    for point in points:
-        if (experiment := point.experiment).pk not in same:
-            same[experiment.pk] = {**IDENTITY.row(experiment), "stream": stream.name}
-    return [same[point.experiment.pk] | POINT.row(point) for point in points]
+    """Return a row for each point, beginning with its experiment and the stream."""
+    return [{**IDENTITY.row(point.experiment), "stream": stream.name, **POINT.row(point)} for point in points]
 
 
 @cache

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, SidePoint, Stream
 from hud.points import nights
-from hud.points.nights import MODEL_SUITES, Night, Subject
+from hud.points.nights import MODEL_SUITES, NEVER, Night, Subject
 from hud.runs import streams
 from hud.sql import fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
@@ -52,6 +52,7 @@ def read() -> list[StreamLine]:
     """Return all streams, those with the newest results first and archived ones last: 2 statements, those
     that find the front stream, and 2 for each stream with runs."""
     points, side_points = (kind.objects.filter(run=OuterRef("pk")) for kind in (Point, SidePoint))
+    points = points.exclude(status_code__in=NEVER)
     measured = Run.objects.filter(Exists(points) | Exists(side_points))
     newest = measured.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
     streams = Stream.objects.select_related("owner", "key", "reference").annotate(
@@ -88,17 +89,18 @@ _HAS_ALIASES = {"has_aliases": "EXISTS (SELECT FROM hud_alias)"}
 
 def listed() -> list[Any]:
     """Return the streams that have results and are not archived, after the front stream: with when the
-    `newest` came, None where the results of a stream are of no run, and whether the judge `may_wait` with
-    something, of this stream or another. 1 statement."""
+    `newest` that ran came, None where the results of a stream are of no run, and whether the judge `may_wait`
+    with something, of this stream or another. 1 statement."""
     newest = """LEFT JOIN LATERAL (
         SELECT created FROM hud_run WHERE stream_id = own.id AND own.archived IS NULL AND (
-            EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id)
+            EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id AND status <> ALL(%(never)s))
             OR EXISTS (SELECT FROM hud_sidepoint WHERE run_id = hud_run.id))
         ORDER BY order_time DESC LIMIT 1) r ON true"""
     may_wait = """EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)
         OR EXISTS (SELECT FROM hud_unjudgedrun)"""
     about = {"newest": "r.created", "may_wait": may_wait, **_HAS_ALIASES}
-    return fetch_models(Stream, f"{newest} {_FRONT_FIRST}", {"samples": SAMPLES}, computed=about)
+    params = {"samples": SAMPLES, "never": NEVER}
+    return fetch_models(Stream, f"{newest} {_FRONT_FIRST}", params, computed=about)
 
 
 def with_results(among: Iterable[Any]) -> list[Any]:
@@ -153,10 +155,12 @@ def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
         """
         SELECT arch, mode, dtype, suite FROM (
             SELECT arch, mode, dtype, suite, array_agg(id) ids FROM hud_experiment GROUP BY 1, 2, 3, 4) alike
-        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = ANY(alike.ids) AND stream_id = %(stream)s)
+        WHERE EXISTS (
+            SELECT FROM hud_series s WHERE experiment_id = ANY(alike.ids) AND stream_id = %(stream)s
+                AND EXISTS (SELECT FROM hud_point WHERE series_id = s.id AND status <> ALL(%(never)s)))
         ORDER BY 1, 2, 3, 4
         """,
-        {"stream": stream.pk},
+        {"stream": stream.pk, "never": NEVER},
     )
     return [(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 

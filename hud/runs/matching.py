@@ -265,8 +265,6 @@ def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int
                         task,
                         job_id=sign(job_id, task, key_digest=digest, queue=queue),
                         job_timeout=-1,
-                        result_ttl=0,
-                        failure_ttl=3600,
                         ttl=_TTL_S,
                     )
                 except ResponseError as error:  # such as where the host made something else of its queue

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,6 @@ _NOBODY = 65534
 _STOP_S = 20
 _REDIS_USER = "hud"
 _WHEEL_REDIS = (6, 2, 14)
-HOLES = "a Redis that has known holes. Install a newer one."
 PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short  # nosec B108
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
@@ -292,18 +291,24 @@ def redis_binary() -> tuple[str, str]:
     binaries = [path for name in names if (path := shutil.which(name))]
     if not binaries:
         raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
-    newest = max(binaries, key=_redis_version)
-    return newest, f"{newest}: {HOLES}" if has_holes(_redis_version(newest)) else ""
+    newest = max(binaries, key=lambda binary: _version(_printed_version(binary)))
+    return newest, redis_warning(_printed_version(newest))
 
 
-def has_holes(redis_version: Sequence[int]) -> bool:
-    return tuple(redis_version) <= _WHEEL_REDIS
+def redis_warning(version: str) -> str:
+    """Return that a Redis of this version has known holes, or ''."""
+    if _version(version) > _WHEEL_REDIS:
+        return ""
+    return f"Redis {'.'.join(map(str, _version(version)))} has known holes. Install a newer one."
 
 
-def _redis_version(binary: str) -> tuple[int, ...]:
-    done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
-    version = re.search(r"v=(\d+)\.(\d+)\.(\d+)", done.stdout)
-    return tuple(map(int, version.groups())) if version else ()
+def _version(text: str) -> tuple[int, ...]:
+    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(map(int, numbers.groups())) if numbers else ()
+
+
+def _printed_version(binary: str) -> str:
+    return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 def _unprivileged(data: Path, run: Path, binaries: Path, uid: int) -> tuple[tuple[str, ...], int]:

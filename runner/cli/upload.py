@@ -1,6 +1,5 @@
 """Post result files to a HUD."""
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,12 +8,11 @@ from pathlib import Path
 from runner.client.connection import HudError, Refused
 from runner.client.hud import Hud
 from runner.formats import reasons
-from runner.formats.bodies import CannotSplit, split
+from runner.formats.bodies import CannotSplit, run_id_of, split
 from runner.formats.parameters import Parameters
 from runner.schema.suite import BadRequest
 
 _MAX_BODY_BYTES = 32 * 2**20  # what a hud takes unless its operator said otherwise
-_PIECE_BYTES = 8 * 2**20  # of a file over the limit
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,10 @@ def upload_file(path: Path, hud: Hud, given: Mapping[str, str]) -> Answer:
     """Post a file; one over the body limit in pieces that join one run."""
     if path.stat().st_size <= _limit() and path.suffix != ".gz":
         return upload(path.name, path.read_bytes(), hud, given)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    given = {"run_id": f"file-{digest[:16]}", **given}
+    given = {"run_id": run_id_of(path), **given}
     whole = Answer(True, [])
     try:
-        for number, body in enumerate(split(path, min(_PIECE_BYTES, _limit())), start=1):
+        for number, body in enumerate(split(path, _limit()), start=1):
             answer = upload(path.name, body, hud, given)
             lines = [f"piece {number}: {line}" for line in answer.lines]
             accepted = whole.accepted and answer.accepted
@@ -68,9 +64,8 @@ def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> An
     try:
         receipt = hud.upload(filename, body, given)
     except Refused as error:
-        errors = error.problem.get("errors")
-        entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
-        faults = [f"  {reasons.place_of(entry)}: {entry.get('detail', '')}" for entry in entries]
+        errors = error.problem.get("errors", [])
+        faults = [f"  {reasons.place_of(entry)}: {entry.get('detail', '')}" for entry in errors]
         return Answer(False, [f"refused, {error}", *faults])
     except HudError as error:
         return Answer(False, [f"not delivered: {error}"], delivered=False)

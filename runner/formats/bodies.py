@@ -4,6 +4,7 @@ JSON lines and a JSON list are read as a stream, so memory stays bounded by the 
 """
 
 import gzip
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 _READ = 1 << 20  # characters read at a time
+_PIECE_BYTES = 8 * 2**20
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 
 
@@ -18,8 +20,16 @@ class CannotSplit(ValueError):
     """The file is neither JSON lines nor a JSON list, or one record of it is larger than a body may be."""
 
 
+def run_id_of(path: Path) -> str:
+    """Return the name of the run that the pieces of a file join."""
+    with path.open("rb") as file:
+        return f"file-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+
+
 def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
-    """Yield bodies of at most `limit_bytes`, each of whole records in their order. Raise CannotSplit."""
+    """Yield bodies of at most `limit_bytes`, and 8 MiB, each of whole records in their order. Raise
+    CannotSplit."""
+    limit_bytes = min(limit_bytes, _PIECE_BYTES)
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig") as file:
         start = file.read(_READ).lstrip()

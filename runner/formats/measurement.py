@@ -68,6 +68,7 @@ class ParsedMeasurement:
     target_arch: str | None = None
     message: str | None = None  # a warning, or the reason of the status
     quality: str | None = None  # why its value may not decide
+    moved_bytes: Any = None  # that each call must move, as the record says
     repeat: int = 0  # like `side`, `draw` and `compilation` as `Measurement` has them
     side: int = 0
     draw: int | None = None

@@ -72,9 +72,7 @@ def receipt_lines(receipt: Mapping[str, Any]) -> list[str]:
 
 def is_all_stored(receipt: Mapping[str, Any]) -> bool:
     """Return whether every result of a receipt is stored, now or earlier: the exit status of commands."""
-    kinds = receipt.get("skipped_kinds")
-    if kinds is None:  # of an older HUD
-        kinds = {REFUSED: len(receipt.get("skipped", ()))}
+    kinds = receipt.get("skipped_kinds", {})
     return bool(receipt["stored"] or receipt["duplicates"]) and not (
         kinds.get(REFUSED) or kinds.get(CONFLICT)
     )

@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
         devices = {device.name: device for device in accelerators(names)}
         paths = {python.path for python in pythons.values()}
         problem = account.prepare(data, paths)
-        if os.geteuid() == 0 and problem:
+        if os.geteuid() == 0 and problem and not options.sandbox:
             logger.warning("benchmarks run as root, and can read this host's key: %s", problem)
         elif os.geteuid() == 0 and options.key and not os.environ.get("HUD_KEY"):
             logger.warning("every user, benchmarks too, can read --key in the list of processes: use HUD_KEY")

@@ -13,13 +13,16 @@ from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
 from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
-from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
+from runner.schema.devices import arch_key, impossible_reason
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, MetricInfo, gpt_fast_target, metric_info
 from runner.schema.protocol import version
 from runner.schema.records import NO_WARNING, Json, MeasurementWarning
-from runner.schema.statistics import spread
+from runner.schema.statistics import median, spread
 from runner.schema.suite import TaskSpec
+from runner.system import machine
 
 _WITHOUT_CLOCK = {"compression_ratio"}
+_BANDWIDTHS = ("copy_gbps", "read_gbps")
 _DIGITS = 7  # of a sample: a clock of nanoseconds is no more precise
 
 
@@ -90,8 +93,19 @@ class Recorder:
                 **result.facts,
                 **records.joined_warnings((own, shared, of_process)).facts(),
             }
+            moved = result.facts.get("moved_bytes")
+            if why := self._impossible(metric, median(result.values), moved):
+                info |= {"status": records.IMPOSSIBLE, "quality": records.IMPOSSIBLE, "reason": why}
             values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
             self._write(result.metric, values, result.target, knobs, info)
+
+    def _impossible(self, metric: MetricInfo, value: float, moved_bytes: Json) -> str:
+        """Return why this card cannot have measured a value, or ''."""
+        readings = machine.ceilings(machine.ceilings_path()).get(self.device.key, {})
+        measured = [float(readings[name]["value"]) for name in _BANDWIDTHS if name in readings]
+        return impossible_reason(
+            arch_key(self.device.name), metric, value, moved_bytes, max(measured, default=None)
+        )
 
     def status(
         self, metric: str, status: str, code: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from runner.schema.metrics import MetricInfo
 from runner.schema.tables import rows
 
 
@@ -17,12 +18,29 @@ class Arch:
     pattern: str  # searched, ignoring case, in the device's name
     bf16_tflops: float | None  # dense, no sparsity; None where the chip has no bf16
     bandwidth_gbps: float
+    l2_bytes: float  # 0 where unknown, as `l2_gbps`: more than its L2 cache was ever seen to give
+    l2_gbps: float
+
+    def least_ms(self, moved_bytes: float, memory_gbps: float | None = None) -> float:
+        """Return the time below which it cannot move these bytes: all through its L2 cache, and what does not
+        fit there from memory, at 5 % above its readings or at the data sheet's peak."""
+        memory_gbps = min(_ABOVE_READINGS * (memory_gbps or self.bandwidth_gbps), self.bandwidth_gbps)
+        return max(moved_bytes / self.l2_gbps, (moved_bytes - self.l2_bytes) / memory_gbps) / 1e6
 
 
 ARCHES = [  # of which the first that matches counts: the narrower name stands first
-    Arch(row["key"], row["pattern"], float(row["tflops"]) if row["tflops"] else None, float(row["gbps"]))
+    Arch(
+        row["key"],
+        row["pattern"],
+        float(row["tflops"]) if row["tflops"] else None,
+        float(row["gbps"]),
+        1e6 * float(row["l2_mb"] or 0),
+        float(row["l2_gbps"] or 0),
+    )
     for row in rows(__file__, "arches.csv")
 ]
+_ABOVE_READINGS = 1.05
+_MOVING = ("device_latency_ms", "compiled_latency_ms", "gpu_busy_ms", "back_to_back_latency_ms")
 DEVICE_KINDS = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu", "tpu", "mtia"})
 _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
@@ -93,3 +111,22 @@ def device_family(device: str, arch: str) -> str:
 def peaks(key: str) -> Arch | None:
     """Return the data-sheet peaks of an arch key, or None if it is not in the table."""
     return _BY_KEY.get(key)
+
+
+def impossible_reason(
+    arch: str, metric: MetricInfo, value: float, moved_bytes: object, memory_gbps: float | None = None
+) -> str:
+    """Return why no card of an arch can have measured this value, '' if it can or nothing says it.
+
+    `moved_bytes` are those that each call must move, `memory_gbps` what such cards were measured to reach.
+    """
+    card = peaks(arch)
+    moved = moved_bytes if isinstance(moved_bytes, int | float) and moved_bytes > 0 else 0
+    if card is None or not card.l2_gbps:
+        return ""
+    least_ms = card.least_ms(moved, memory_gbps)
+    if metric.unit == "GB/s" and value > (most := moved / least_ms / 1e6 if moved else card.l2_gbps):
+        return f"{value:,.0f} GB/s is more than the {most:,.0f} GB/s that {arch} can move"
+    if metric.name in _MOVING and value < least_ms:
+        return f"{value:.4g} ms is less than the {least_ms:.4g} ms in which {arch} moves {moved:,.0f} bytes"
+    return ""

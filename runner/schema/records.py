@@ -33,7 +33,13 @@ from typing import Any
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
 
 # Outcome of a case inside a run, in the order in which a page lists them.
-STATUSES = ("ok", "wrong", "cannot_tell", "oom", "crashed", "timed_out", "failed", "unsupported", "not_run")
+IMPOSSIBLE = (
+    "impossible"  # better than the card can be; its quality too: the number stays, and decides nothing
+)
+STATUSES = (
+    *("ok", "wrong", "cannot_tell", "oom", "crashed", "timed_out", "failed", "unsupported", "not_run"),
+    IMPOSSIBLE,
+)
 UNEXPECTED = "unexpected"  # key of metric.extra_info
 _FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in a runner's extra_info
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
@@ -42,6 +48,7 @@ NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a val
 # level or verdict. Files in other systems' formats have none.
 PARTIAL = "partial"
 QUALITIES: Mapping[str, str] = MappingProxyType({
+    IMPOSSIBLE: "the card cannot move the bytes in this time",
     PARTIAL: "its file is not whole: it ends too early, or a column stands twice",
     "busy_cpu": "other processes used the processors that it was measured on",
     "quarantined": "its card had drifted from its own canary",

@@ -22,7 +22,7 @@ _MOST_LOG = 700.0  # beyond it a ratio is no double
 
 # How parts of a task ended, the worst first; only a whole task can be `cancelled`.
 SEVERITY_ORDER = (
-    *("wrong", "crashed", "oom", "timed_out", "failed", "cancelled", "not_run", "unsupported"),
+    *("wrong", "impossible", "crashed", "oom", "timed_out", "failed", "cancelled", "not_run", "unsupported"),
     *("cannot_tell", "ok"),
 )
 

@@ -10,9 +10,11 @@
   const boxes = () => [...(form?.querySelectorAll("input[name=ids]") ?? [])];
   const count = () => {
     if (!said) return;
-    const ids = new Set(boxes().filter((box) => box.checked).flatMap((box) => box.value.split(" ")));
-    said.textContent = ids.size ? `${ids.size} selected` : "Selection";
-    for (const button of form.querySelectorAll(".bulk button")) button.disabled = !ids.size;
+    const checked = boxes().filter((box) => box.checked);
+    const series = checked.flatMap((box) => box.value.split(" ")).length;
+    const more = series > checked.length ? `, ${series} series` : "";
+    said.textContent = checked.length ? `${checked.length} selected${more}` : "Selection";
+    for (const button of form.querySelectorAll(".bulk button")) button.disabled = !checked.length;
   };
   const move = (step) => {
     if (!rows.length) return;

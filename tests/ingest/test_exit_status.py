@@ -143,9 +143,3 @@ def test_every_reason_has_a_kind() -> None:
         reasons.STORED_VALUE,
     }
     assert reasons.kind_of("'fast' is not a number") == "refused"
-
-
-def test_a_receipt_of_an_older_hud_is_judged_by_what_it_lists() -> None:
-    older: dict[str, Any] = {"stored": 1, "duplicates": 0, "skipped": []}
-    assert reasons.is_all_stored(older)
-    assert not reasons.is_all_stored(older | {"skipped": [{"pointer": "", "reason": "?"}]})

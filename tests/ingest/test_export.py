@@ -196,7 +196,9 @@ def test_filters_narrow_and_unknown_ones_are_refused(client: Client) -> None:
     for room in ("export", "experiments"):
         answer = client.get(f"/api/v1/{room}?case=b&case=layer_norm")
         assert answer.status_code == 422
-        assert answer.json()["errors"] == [{"pointer": "?case", "detail": "said twice"}]
+        assert answer.json()["errors"] == [
+            {"pointer": "?case", "detail": "the filter 'case' is said twice; it takes one value"}
+        ]
 
 
 def test_an_upload_repeats_a_runner_s_own_run_but_adds_nothing_to_it() -> None:

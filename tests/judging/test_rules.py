@@ -239,3 +239,27 @@ def test_the_funnel_counts_by_week(client: Client) -> None:
     assert client.get("/funnel/").status_code == 200
     (row, *_older) = client.get("/funnel.json?stream=laptop").json()["items"]
     assert (row["points"], row["suspects"]) == (1, 1)
+
+
+def test_a_rule_takes_a_metrics_title_for_its_name_and_refuses_what_none_has() -> None:
+    metric = create_metric("memory_bandwidth(GB/s)")
+    matched = {"suite": "", "case": "", "backend": "", "arch": "h200", "note": ""}
+    asked = {**matched, "dtype": "", "size": "", "value": 950.0, "share": None}
+    target = write.rule_of(Target, {**asked, "metric": metric.title.upper()})
+    assert isinstance(target, Target)
+    assert target.metric == metric
+    threshold = write.rule_of(Threshold, {**matched, "relative": 0.1, "metric": metric.title})
+    assert isinstance(threshold, Threshold)
+    assert threshold.metric == metric.name
+    with pytest.raises(Problem):
+        write.rule_of(Target, {**asked, "metric": "Bandwidht"})
+    assert not Metric.objects.filter(name="Bandwidht").exists()
+
+
+def test_an_address_fills_the_form_of_a_target(client: Client) -> None:
+    client.force_login(create_user())
+    form = client.get("/rules/?kind=target&metric=speedup&arch=h200").context["forms"]["target"]
+    assert (form["metric"].value(), form["arch"].value()) == ("speedup", "h200")
+    create_measurement(metric="speedup")
+    saved = client.post("/rules/target", {"metric": "speedup", "value": "2"}, follow=True)
+    assert "1 series" in saved.text

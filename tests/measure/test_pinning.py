@@ -42,6 +42,7 @@ class Autotuner:
     compiled: list[Config] = field(default_factory=list)
     source: str = ""
     save_cache_hook: Any = None
+    autotune_cache_info: Any = None
 
     def launcher(self, config: Config) -> Any:
         """Its hash is of source and configuration, like Triton's."""
@@ -128,8 +129,13 @@ def test_a_proven_choice_is_taken_for_the_source_it_was_proven_with(
         assert took(tuning.Given.from_json({**value, name: "other"}), *kernels()) == [candidates[0]] * 2
         assert (tuning.forced(), len(tuning.unpinned())) == (0, 2)
         assert all(f"of {name} other" in text for text in tuning.pinned_facts()["pinned"]["failed"])
-    assert took(tuning.Given.from_json({**value, "only_looks": True}), *kernels()) == [candidates[0]] * 2
+    looking = tuning.Given.from_json({**value, "only_looks": True})
+    assert took(looking, *kernels()) == [candidates[0]] * 2
     assert tuning.unpinned() == (B,)
+    without_file = kernels()[0]
+    without_file.autotune_cache_info = {"autotune_cache_state": "miss"}
+    assert took(looking, without_file) == [candidates[0]]
+    assert "read no file" in tuning.pinned_facts()["pinned"]["failed"][0]
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(gzip.decompress(CODE.read_bytes())))[:3])

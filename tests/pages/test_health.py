@@ -124,6 +124,20 @@ def test_the_web_says_why_it_does_not_start(live_hud: Hud, tmp_path: Path) -> No
         second.start(DJANGO_SETTINGS_MODULE="hud.settings", HUD_DATA=str(tmp_path))
 
 
+@pytest.mark.parametrize("newest_with_holes", [(0, 0, 0), (99, 0, 0)])
+def test_a_redis_with_known_holes_is_a_warning_and_no_problem(
+    client: Client,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    newest_with_holes: tuple[int, ...],
+) -> None:
+    monkeypatch.setattr(embedded, "_WHEEL_REDIS", newest_with_holes)
+    heartbeats.beat("tick")
+    assert wrong(client) == set()
+    warning = client.get("/statusz").json()["parts"]["redis"]["warning"]
+    assert bool(warning) is (newest_with_holes > (0, 0, 0))
+
+
 def test_a_full_redis_is_named(client: Client, redis_server: RedisServer) -> None:
     with queues.connect() as redis:
         most = redis.config_get("maxmemory")["maxmemory"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.judging.regressions import events
-from hud.models import Audit, Regression, Stream
+from hud.models import Audit, Commit, Regression, Stream
 from tests.judging.regressions.test_regressions import nights, quiet
+from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_experiment,
     create_measurement,
@@ -56,6 +59,52 @@ def test_the_page_shows_what_waits_and_its_history(client: Client, regression: R
     assert client.get("/regressions/", {"tab": "accepted"}).status_code == 200
     assert client.get("/regressions/", {"open": regression.pk + 1}).context["complaints"], "it is gone"
     assert client.get("/regressions.json", {"tab": "nonsense"}).status_code == 400
+
+
+def test_what_was_opened_lately_began_lately_and_was_more_than_a_suspect(client: Client) -> None:
+    now = timezone.now()
+    for number, (state, days) in enumerate((("open", 3), ("open", 45), ("suspect", 3))):
+        run = create_run(order_time=now - timedelta(days=days))
+        point = create_measurement(create_experiment(case=f"case {number}"), run=run)
+        events.record(create_regression(point, state=state, change=-0.1), "")
+    page = client.get("/regressions/?stream=import").context["page"]
+    assert page.opened["opened"] == 1, "neither what was backfilled nor a suspect"
+
+
+def two_runs(metric: str, **fields: Any) -> Regression:
+    """A regression between two runs whose kernels and phases are known, three commits apart."""
+    now, experiment = timezone.now(), create_experiment(suite="huggingface")
+    shas = [f"{number}" * 40 for number in range(4)]
+    for parent, sha in pairwise(shas):
+        about = {"title": "Change code", "author": "a", "date": now, "touched": ["torch/_dynamo/utils.py"]}
+        Commit.objects.create(repo="pytorch/pytorch", sha=sha, parent=parent, **about)
+    runs = [create_run(commit=sha, order_time=now - timedelta(days=1)) for sha in (shas[0], shas[-1])]
+    for run, phase_s in zip(runs, (10.0, 12.0), strict=True):
+        point = create_measurement(experiment, metric=metric, value=phase_s, run=run)
+        phases = replace(compiled(kernel("triton_poi_0")), phases_s={"bytecode_tracing": phase_s})
+        store(phases, experiment=experiment, run=run)
+    return create_regression(point, change=0.2, last_good_run=runs[0], **fields)
+
+
+def test_compile_time_is_told_by_its_phases_and_not_by_kernels(client: Client) -> None:
+    for metric, has_kernels in (("cold_compile_s", False), ("gpu_busy_ms", True)):
+        page = client.get(f"/regressions/?stream=import&id={two_runs(metric).pk}")
+        detail = page.context["page"].detail
+        assert bool(detail.kernels) == has_kernels
+        assert bool(detail.compiled) != has_kernels
+        assert (page.text.count('id="kernels"'), page.text.count('id="phases"')) == (
+            has_kernels,
+            not has_kernels,
+        )
+        assert detail.commits
+        Commit.objects.all().delete()
+
+
+def test_no_commit_ranks_first_for_a_drift(client: Client) -> None:
+    drift = two_runs("gpu_busy_ms", kind="drift")
+    page = client.get(f"/regressions/?stream=import&id={drift.pk}")
+    assert page.context["page"].detail.commits == []
+    assert client.get(f"/regressions.json?stream=import&id={drift.pk}").json()["detail"]["commits"] == []
 
 
 def test_ten_regressions_cost_as_many_statements_as_one(

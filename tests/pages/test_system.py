@@ -40,7 +40,9 @@ def test_each_part_is_as_the_probes_say(operator: Client, redis_server: RedisSer
     probed = operator.get("/statusz").json()["parts"]
     assert {name for name, part in parts.items() if part["problem"]} == {"judge"}
     assert {name: parts[name]["waiting"] for name in ("imports", "queue")} == {"imports": 1, "queue": 0}
-    assert parts["judge"]["problem"] == probed["judge"]["problem"]
+    problem = probed["judge"]["problem"].rpartition(" for ")[0]  # its seconds go on
+    assert problem
+    assert parts["judge"]["problem"].startswith(problem)
     assert parts.keys() == probed.keys() | operator.get("/readyz").json()["components"].keys()
     assert len(answer["nodes"]) == 1
     assert all(answer["versions"].values())
@@ -49,19 +51,13 @@ def test_each_part_is_as_the_probes_say(operator: Client, redis_server: RedisSer
     figures = set(re.findall(r"^(hud_\w+)", operator.get("/metrics").content.decode(), re.MULTILINE))
     assert values.keys() <= figures
     content = operator.get("/system/").content.decode()
-    assert parts["judge"]["problem"] in content
+    assert problem in content
     assert "1 part does not work" in content
 
 
-def test_a_redis_with_known_holes_is_said_and_a_silent_one_is_a_part(
-    operator: Client, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_redis_is_a_part(operator: Client, redis_server: RedisServer) -> None:
     with queues.connect() as redis:
         version = redis.info("server")["redis_version"]
-    monkeypatch.setattr("hud.server.embedded._WHEEL_REDIS", (99, 0, 0))
-    assert operator.get("/system/").context["redis_warning"]
-    monkeypatch.setattr("hud.server.embedded._WHEEL_REDIS", (1, 0, 0))
-    assert not operator.get("/system/").context["redis_warning"]
     assert version in operator.get("/system.json").json()["versions"]["Redis"]
     redis_server.kill()
     parts = {part["name"]: part["problem"] for part in operator.get("/system.json").json()["items"]}

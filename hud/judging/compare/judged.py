@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hud.judging.compare.points import Cohort, ComparedPoint, Places, PointPlace
+from hud.judging.compare.points import SUSPECT, Cohort, ComparedPoint, Places, PointPlace
 from hud.judging.compare.sides import ComparedSide
+from hud.judging.regressions.read import Scope, series_of
 from hud.judging.verdict import Rule, judge_points, point_factors
-from hud.models import Experiment, Metric, Regression
+from hud.models import VERDICT_CODES, VERDICTS, Experiment, Metric, Regression
 from hud.points.expectations import FAILING, Expectations, knows_any
 from hud.runs.places import Rerun
 from hud.sql import Bools, Floats, Ints, by_id
@@ -21,6 +22,8 @@ from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality
 from runner.schema.tables import rows
 
+_UNCHANGED, _IMPROVED, _REGRESSED = (VERDICT_CODES[word] for word in ("unchanged", "improved", "regressed"))
+_DECIDED = (_UNCHANGED, _IMPROVED, _REGRESSED, SUSPECT)
 _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
@@ -101,10 +104,12 @@ def judge(
     noise: float | None,
     points: int,
     across: Collection[str] = (),
+    of_judge: int = -1,
+    factor: float | None = None,
 ) -> JudgedCell:
-    """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
-    inconclusive if another card, host or environment or the autotuner's draw may have caused it, unless what
-    the comparison is `across` brings these."""
+    """Return the verdict on two points, `of_judge` with its factor where there is one; `noise` is that of the
+    series, known from so many points. Else a change is inconclusive if another card, host or environment or
+    the autotuner's draw may have caused it, unless what the comparison is `across` brings these."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         changed = {(True, False): ("failed", ""), (False, True): ("improved", "new_pass")}
@@ -115,6 +120,9 @@ def judge(
         return JudgedCell(metric, base, head, "inconclusive", quality, change)
     verdict = judge_points(base.values, head.values, rule, noise=noise, points=points)
     word, reason = str(verdict.verdict), str(verdict.reason)
+    if of_judge >= 0:
+        word, reason = ("inconclusive", "suspect") if of_judge == SUSPECT else (VERDICTS[of_judge], "")
+        return JudgedCell(metric, base, head, word, reason, verdict.change, verdict.noise, factor)
     if verdict.verdict == "unchanged":
         reason = ""
     elif not OTHER_PLACES.isdisjoint(across):
@@ -154,7 +162,7 @@ class ComparedRow:
     cells: list[JudgedCell | None]
     own: list[int]  # of each candidate
     best: JudgedCell | None = None
-    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
+    moved: dict[int, list[JudgedCell]] = field(default_factory=dict)  # of each candidate, all that did
     alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
     facts: str = ""
     with_arch: bool = False  # rows of several arches are shown
@@ -171,6 +179,16 @@ class ComparedRow:
         mode = "" if experiment.mode == "inference" else experiment.mode
         arch = (experiment.arch or experiment.device) if self.with_arch else ""
         return " · ".join(filter(None, (experiment.suite, experiment.backend, experiment.dtype, mode, arch)))
+
+    @property
+    def also(self) -> list[str]:
+        """Return the titles of further metrics that moved."""
+        return list(dict.fromkeys(cell.metric.title for own in self.moved.values() for cell in own[1:]))
+
+    def words(self, index: int) -> set[str]:
+        """Return the verdicts on a candidate: of all that moved, else of what is shown."""
+        cells = self.moved.get(index) or [cell for cell in (self.cells[index],) if cell]
+        return {cell.verdict for cell in cells if not cell.is_apart}
 
     @property
     def of_best(self) -> int:
@@ -203,7 +221,7 @@ class ComparedRow:
             leading = [pair for pair in pairs[:1] if pair.undecided]
             known = [pair for pair in pairs if pair.reason == KNOWN_FAILURE]
             self.cells[index] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
-            self.also += [cell.metric.title for cell in moved[1:] if cell.metric.title not in self.also]
+            self.moved[index] = moved
         self.choose_best()
         for head in of_heads[0]:
             ends = head.base.value, head.head.value  # None where it failed
@@ -282,6 +300,7 @@ class Pairs:
     change: Floats  # NaN without one
     noise: Floats  # of the series from point to point, the prior where unknown; NaN without numbers
     factor: Floats  # of a change in a timing, NaN otherwise
+    of_judge: Ints  # the code of what the level says of the step, -1 where only the two numbers tell
     shown: Ints  # of each experiment: the column to show if none moved, -1 without one
 
     def cells(self, cohort: Cohort, side: int) -> list[JudgedCell | None]:
@@ -304,7 +323,7 @@ class Pairs:
 
 def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     """Return the pairs of the baseline and a side by that metric, or if it is '' by the headline metrics of
-    each experiment. The noise is that of the candidate's point."""
+    each experiment: 1 statement. The noise is that of the candidate's point."""
     sides = cohort.sides[0], cohort.sides[side]
     (base, base_good, base_there), (head, head_good, head_there) = (
         (points.table, points.good, points.there) for points in sides
@@ -328,6 +347,15 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     enough = (head.level_points >= 2) & (head.level_points * base.count >= _FEWEST)
     within = (size <= np.log1p(floors[..., 0])) | ((factor <= Rule.suspect_factor) & enough)
     quiet = (np.abs(head.value - base.value) <= floors[..., 1]) | ((kinds == "timing") & within)
+    of_judge = np.full(base.shape, -1)
+    before, after = (points.side.newest for points in sides)
+    if before.order_time < after.order_time:
+        is_better_up = np.array([metric.direction == "up" for metric in cohort.metrics])
+        waiting = series_of(Scope(after.stream, base=before.order_time, head=after.order_time))
+        said = _of_judge(base, head, np.log1p(floors[..., 0]), is_better_up, waiting)
+        of_judge = np.where(is_timing & ~undecided, said, -1)
+    quiet = np.where(of_judge < 0, quiet, of_judge == _UNCHANGED)
+    factor = np.where((of_judge < 0) | np.isnan(head.factor), factor, head.factor)
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.where(by_status | (base.value == 0), np.nan, head.value - base.value) / np.abs(base.value)
     compared = _decides(cohort, base_there | head_there, metric) & base_there & head_there
@@ -342,8 +370,23 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
         change,
         np.where(by_status, np.nan, np.where(is_timing, noise, 0.0)),
         np.where(is_timing, factor, np.nan),
+        of_judge,
         np.where(compared.any(axis=1), shown, -1),
     )
+
+
+def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting: Collection[int]) -> Ints:
+    """Return what the judge says of the step between two points of a series: regressed of a `waiting` one,
+    what it said of the later point if the earlier one is at the same level, the step between two levels, or
+    the way back to the level; else -1."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = np.log(head.level / base.level)
+    near, far = np.abs(step) <= floor, np.abs(step) > floor  # neither without levels
+    same, was_at, is_at = base.series == head.series, base.verdict == _UNCHANGED, head.verdict == _UNCHANGED
+    said = np.where(was_at & near & np.isin(head.verdict, _DECIDED), head.verdict, -1)
+    said = np.where(was_at & far & is_at, np.where((step > 0) == is_better_up, _IMPROVED, _REGRESSED), said)
+    said = np.where((base.verdict == _REGRESSED) & near & is_at, _IMPROVED, said)
+    return np.where(same, np.where(np.isin(head.series, [*waiting]), _REGRESSED, said), -1)
 
 
 def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:

@@ -18,11 +18,12 @@ import numpy as np
 from hud.judging.compare.sides import ComparedSide
 from hud.judging.rules.thresholds import Thresholds, default_rule
 from hud.judging.verdict import Rule
-from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Environment, Experiment, Metric, Run
+from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, VERDICTS, Environment, Experiment, Metric, Run
 from hud.points.read import metric_place
 from hud.points.sides import EXPERIMENT_KINDS
 from hud.sql import Bools, Floats, Ints, by_id, fetch_columns, fetch_tuples, int_array
 
+SUSPECT = len(VERDICTS)  # in place of a verdict's code
 _COLUMNS = {  # of `Points`
     "experiment": "experiment_id",
     "metric": "metric_id",
@@ -37,10 +38,15 @@ _COLUMNS = {  # of `Points`
     "noise": "coalesce(noise, 'NaN')",
     "level_points": "coalesce(level_points, 0)",  # over how many the noise is known
     "undecided": "(quality IS NOT NULL)::int",  # the value may not decide
+    # what the judge says of it against its level, which has the last two
+    "verdict": f"CASE verdict_reason WHEN 'suspect' THEN {SUSPECT} ELSE coalesce(verdict, 0) END",
+    "level": "coalesce(level, 'NaN')",
+    "factor": "coalesce(factor, 'NaN')",
 }
-_KINDS = [(name, {"value": "f8", "noise": "f8", "undecided": "?"}.get(name, "i8")) for name in _COLUMNS]
+_FLOATS = {"value", "noise", "level", "factor"}
+_KINDS = [(name, "f8" if name in _FLOATS else "?" if name == "undecided" else "i8") for name in _COLUMNS]
 _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
-    p."values", noise, level_points, p.quality"""
+    p."values", noise, level_points, p.quality, verdict, verdict_reason, level, factor"""
 _RAN = """metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))
     AND (%(environments)s::int[] IS NULL OR environment_id = ANY(%(environments)s::int[]))"""
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
@@ -54,8 +60,9 @@ _OF_RUNS = f"""(
 _OF_AB_SIDE = f"""(
     SELECT {_OF_SERIES} FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
     LEFT JOIN LATERAL (
-        SELECT noise, level_points FROM hud_point WHERE series_id = s.id AND noise IS NOT NULL
-        ORDER BY order_time DESC LIMIT 1
+        SELECT noise, level_points, NULL::int verdict, NULL verdict_reason, NULL::float level,
+            NULL::float factor
+        FROM hud_point WHERE series_id = s.id AND noise IS NOT NULL ORDER BY order_time DESC LIMIT 1
     ) judged ON true
     WHERE run_id = ANY(%(runs)s::int[]) AND side = %(ab_side)s AND {_RAN}) point
 """  # noqa: S608  # nosec B608

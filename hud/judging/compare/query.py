@@ -1,7 +1,7 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress
@@ -19,7 +19,8 @@ from hud.judging.compare.points import Cohort, Places, Points, add_details
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
-from hud.models import Experiment, Metric, Regression, Stream
+from hud.models import Experiment, Metric, Regression, Run, Stream
+from hud.points.nights import Night
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
 from hud.runs.places import Builds
@@ -143,8 +144,8 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> ComparePage:
-    """Return the comparison: 9 statements and two for each side, more for a night or failures. Raise
-    BadSide."""
+    """Return the comparison: 9 statements, two for each side and one for each candidate, more for a night or
+    failures. Raise BadSide."""
     if len(heads) >= MOST_SIDES:
         raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
     sides = [
@@ -172,7 +173,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     sections: list[list[ComparedRow]] = [[], [], [], []]
     for row in rows:
         row.with_arch = several
-        if not filters.verdict or filters.verdict in {cell.verdict for cell in row.cells if cell}:
+        if not filters.verdict or any(filters.verdict in row.words(index) for index in range(len(heads))):
             sections[row.section].append(row)
     movers, undecided, quiet = (sorted(section, key=lambda row: -row.score) for section in sections[:3])
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
@@ -180,7 +181,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     for index, side in enumerate(sides[1:], start=1):
         groups = groups_of.read(cohort, index, places, known[index - 1])
         cells = [cell for row in rows if (cell := row.cells[index - 1])]
-        verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
+        verdicts = Counter(word for row in rows for word in row.words(index - 1))
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
         totals = groups_of.totals(cohort, index, groups, known[index - 1])
         axes = partial(groups_of.axes, cohort, index, totals, pairs[index - 1].noise)
@@ -198,6 +199,29 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         count(Scope(stream, **subject, base=times[0], head=times[1])),
         places,
     )
+
+
+def between(
+    base: Night, head: Night, stream: Stream, names: Sequence[str], experiments: Collection[int]
+) -> Callable[[str], list[ComparedRow]]:
+    """Read what two nights measured of these metrics and experiments: 7 statements. Return a function that
+    judges them by one of the metrics, or if that is '' by all headline ones, as `read` does: 2 statements."""
+    runs = by_id(Run, [max(base.runs), max(head.runs)])
+    sides = []
+    for night in (base, head):
+        run = runs[max(night.runs)]
+        run.order_time, run.stream = night.time, stream
+        sides.append(ComparedSide(night.side, "night", night.side, run, night.runs, night.began))
+    metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": list(names)})
+    points = [Points.read(side, [metric.pk for metric in metrics]).of(experiments) for side in sides]
+    cohort = Cohort.read(points, metrics, dict.fromkeys(("suite", "arch", "mode", "dtype"), ""))
+    places = Places.read(points)
+    known = [np.zeros(cohort.ids.size, bool)]
+
+    def rows_of(metric: str) -> list[ComparedRow]:
+        return _rows(cohort, places, metric, known, [judged.screen(cohort, 1, metric)])
+
+    return rows_of
 
 
 def _rows(
@@ -252,7 +276,15 @@ def _judge_moved(
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
         cell = judged.judge(
-            metric, rule, (base, head), measured, noise=noise, points=points, across=cohort.across
+            metric,
+            rule,
+            (base, head),
+            measured,
+            noise=noise,
+            points=points,
+            across=cohort.across,
+            of_judge=int(of_head.of_judge[line, column]),
+            factor=float(of_head.factor[line, column]),
         )
         if cell.verdict == "failed" and known[side - 1][line]:
             cell.reason = judged.KNOWN_FAILURE

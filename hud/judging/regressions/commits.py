@@ -59,11 +59,8 @@ class Clues:
     def of(cls, regression: Regression, attribution: Attribution | None, facts: Iterable[str]) -> "Clues":
         """Return the clues of the metric, of the kernels that changed most, and of facts that differ."""
         weights: defaultdict[str, float] = defaultdict(float)
-        metric = regression.series.metric.name
-        for column, words in _OF_METRIC:
-            if re.search(words, metric):
-                weights[column] += 1
-                break
+        if area := area_of(regression.series.metric.name):
+            weights[area] += 1
         names: list[str] = []
         if attribution and not weights:
             slower = [one for one in attribution.changes if one.change_us > 0 and one.cause != "unchanged"]
@@ -87,6 +84,12 @@ _OF_METRIC = (
     ("accuracy", "accura|tolerance"),
     ("memory", "mem|compression_ratio"),
 )
+
+
+def area_of(metric: str) -> str:
+    """Return what a metric tells of, a column of `areas.csv`: compile, breaks, accuracy or memory; '' of the
+    kernels."""
+    return next((column for column, words in _OF_METRIC if re.search(words, metric)), "")
 
 
 @dataclass

@@ -21,7 +21,18 @@ from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
 from hud.judging.regressions.events import decide_by_pairs, leave_undecided, record
 from hud.judging.regressions.groups import by_key
-from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
+from hud.models import (
+    Accelerator,
+    Environment,
+    Host,
+    Measurement,
+    Regression,
+    Run,
+    Series,
+    SidePoint,
+    State,
+    Task,
+)
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
@@ -176,24 +187,26 @@ def torch_of(regression: Regression, run: Run | None) -> tuple[str, str] | None:
 
 
 def _conclude() -> None:
-    """Apply the results of comparisons in pairs in the order of their ends: ours, and those that people
-    requested for an experiment with an open regression, if they compare the same two versions of torch."""
+    """Apply the results of comparisons in pairs in the order of their ends, ours, people's and uploaded ones,
+    to the regressions of what they measured, if they compare the same two sides."""
     related = ("series__metric", "first_run", "last_good_run", "concluded_run")
     waiting = list(Regression.objects.filter(state__in=_UNDECIDED).select_related(*related))
     if not waiting:
         return
+    points = SidePoint.objects.filter(series__in=[row.series_id for row in waiting])
+    measured = set(points.values_list("series_id", "run_id"))
     # one interpreter on both sides says how quiet the host is, and nothing of the code
     ended = Run.objects.exclude(base_interpreter__in=["", F("interpreter")]).filter(
+        Q(upload__isnull=False) | Q(request__candidate_options={}),
         state=State.SUCCEEDED,
-        created__gt=min(row.opened for row in waiting),
-        request__candidate_options={},
-        request__experiment__series__regressions__in=waiting,
+        pk__in={run for _series, run in measured},
     )
-    runs = list(ended.select_related("request").distinct().order_by("finished", "pk"))
+    runs = list(ended.select_related("request").order_by("finished", "pk"))
     for row in waiting:
         done = row.concluded_run
         for run in runs:
-            if run.request.experiment_id != row.series.experiment_id or run.created <= row.opened:
+            is_later = run.order_time > row.since if run.upload_id else run.created > row.opened
+            if not is_later or (row.series_id, run.pk) not in measured:
                 continue
             if done and run.finished and done.finished and (run.finished, run.pk) <= (done.finished, done.pk):
                 continue
@@ -210,7 +223,12 @@ def _apply_pairs(regression: Regression, run: Run) -> None:
     wanted = [regression.last_good_run, regression.first_run]
     if torches != [{torch_of(regression, end)} for end in wanted]:
         return  # it compares something else
-    if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
+    names = list(map(_name, wanted))
+    if run.upload_id:  # it tells of what was uploaded of the same host
+        if not all(end and end.upload_id and end.host_name == run.host_name for end in wanted):
+            return
+        names = [end.interpreter for end in wanted if end]
+    if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != names:
         return  # one torch in two interpreters: only these two differ as the regression does
     comparison = compare([run], series=regression.series_id, class_key=regression.class_key)
     for answer in comparison.metrics:

@@ -5,6 +5,7 @@ Where no canaries were measured, experiments that moved in the same run by about
 if they are most of what that run measured: the host is the likely cause. Experiments of one
 suite and backend that moved between the same two commits (without any, runs) are one group too, whatever the
 arch: the backend is the likely cause. So are those of one case that moved, or failed, from the same one on.
+Such groups that share an experiment are one.
 """
 
 import math
@@ -75,7 +76,8 @@ def _cause_of(why: _Why, lines: list[Regression]) -> CauseLines:
         words = f"{run}: look at the host {host}".strip()
     elif why == "backend":
         cases = len({line.series.experiment_id for line in lines})
-        where = f"{experiment.suite} on {experiment.backend}"
+        backends = dict.fromkeys(line.series.experiment.backend for line in lines)
+        where = f"{experiment.suite} on {', '.join(backends)}"
         words = f"{cases} experiments of {where} moved together"
     elif why == "case":
         backends = dict.fromkeys(line.series.experiment.backend for line in lines)
@@ -110,22 +112,35 @@ def group(
     causes: list[CauseLines] = []
     taken: set[int] = set()
 
-    def take(why: Literal["host", "backend", "case"], same: Iterable[list[Regression]], fewest: int) -> None:
-        for alike in same:
-            free = [row.series.experiment_id for row in alike if row.series.experiment_id not in taken]
-            if len(free) >= fewest:
-                taken.update(free)
-                causes.append(
-                    _cause_of(why, [row for experiment in free for row in by_experiment[experiment]])
-                )
+    def take(why: _Why, alike: list[Regression]) -> None:
+        own = [row.series.experiment_id for row in alike]
+        taken.update(own)
+        causes.append(_cause_of(why, [row for experiment in own for row in by_experiment[experiment]]))
 
-    take("host", _same_run(leading, measured), _FEWEST)
-    moved = [row for row in leading if row.first_run_id is not None]
-    take("backend", by_key(moved, _step), _FEWEST)
-    take("case", by_key(moved, _case), _FEWEST_OF_CASE)
+    for alike in _same_run(leading, measured):
+        if len(alike) >= _FEWEST:
+            take("host", alike)
+    moved = [row for row in leading if row.first_run_id is not None and row.series.experiment_id not in taken]
+    steps = [alike for alike in by_key(moved, _step) if len(alike) >= _FEWEST]
+    of_cases = [alike for alike in by_key(moved, _case) if len(alike) >= _FEWEST_OF_CASE]
+    for part in _connected([*steps, *of_cases]):
+        is_case = len({row.series.experiment.title for row in part.values()}) == 1
+        take("case" if is_case else "backend", [row for row in moved if row.pk in part])
     causes += [CauseLines("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
     causes.sort(key=lambda cause: (-max(map(score, cause.lines)), [line.pk for line in cause.lines]))
     return causes + [_cause_of("host", rows) for rows in by_host.values()]
+
+
+def _connected(groups: Iterable[list[Regression]]) -> list[dict[int, Regression]]:
+    """Return the groups by id, those that share a regression as one."""
+    parts: list[dict[int, Regression]] = []
+    for alike in groups:
+        joined = {row.pk: row for row in alike}
+        for part in [part for part in parts if part.keys() & joined.keys()]:
+            parts.remove(part)
+            joined |= part
+        parts.append(joined)
+    return parts
 
 
 def _same_run(
@@ -144,12 +159,12 @@ def _same_run(
 def _step(regression: Regression) -> Hashable:
     experiment, ends = regression.series.experiment, (regression.last_good_run, regression.first_run)
     ends_named = [_commit_or_run(run) for run in ends]
-    return experiment.suite, experiment.backend, *ends_named, _is_failure(regression)
+    return experiment.suite, experiment.backend, *ends_named, _form(regression)
 
 
 def _case(regression: Regression) -> Hashable:
     experiment, start = regression.series.experiment, _commit_or_run(regression.first_run)
-    return experiment.suite, experiment.title, start, _is_failure(regression)
+    return experiment.suite, experiment.title, start, _form(regression)
 
 
 def _commit_or_run(run: Run | None) -> Hashable:
@@ -166,6 +181,12 @@ def by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
 
 def _is_failure(regression: Regression) -> bool:
     return regression.kind == RegressionKind.FAILURE or regression.change is None
+
+
+def _form(regression: Regression) -> str:
+    if _is_failure(regression):
+        return "failure"
+    return "drift" if regression.kind == RegressionKind.DRIFT else "step"
 
 
 def _log_change(regression: Regression) -> float:

@@ -19,7 +19,7 @@ from hud.judging.judge import read_points
 from hud.judging.levels import SeriesPoint
 from hud.judging.regressions.events import apply, close, record
 from hud.judging.rules.thresholds import Thresholds
-from hud.judging.verdict import SMALL_STEP, series_noise
+from hud.judging.verdict import SMALL_STEP, Array, series_noise
 from hud.models import Regression, Series, SeriesState
 from hud.states.regressions import ACTIVE, AT_ONCE, Event, RegressionKind
 from runner.schema.statistics import median
@@ -101,8 +101,8 @@ def _step(values: Sequence[float], direction: str, least: float) -> Found | None
 
 
 def drift(values: Sequence[float]) -> tuple[float, int] | None:
-    """Return the relative change of the median of the newest ten nights against 45 or 90 nights ago, and that
-    number of nights; None if it is not sure.
+    """Return the relative change of the median of the newest ten nights against 45 or 90 nights ago, and how
+    many nights ago it began; None if it is not sure.
 
     `values` is oldest first; at least 60 are needed. Steps of at least 3 % are change points, not drift: they
     are taken out first.
@@ -120,8 +120,19 @@ def drift(values: Sequence[float]) -> tuple[float, int] | None:
     least = max(math.log1p(_LEAST_DRIFT), _CERTAIN * error)
     earlier = {back: flat[-_EARLIER - back : -back] for back in _BACK}
     steps = {back: now - float(np.median(part)) for back, part in earlier.items() if len(part) >= _RECENT}
-    changes = [(math.expm1(step), back) for back, step in steps.items() if abs(step) > least]
-    return max(changes, key=lambda change: abs(change[0]), default=None)
+    changes = [math.expm1(step) for step in steps.values() if abs(step) > least]
+    return (max(changes, key=abs), len(flat) - _onset(flat)) if changes else None
+
+
+def _onset(logs: Array) -> int:
+    """Return the last point of a level that, followed by a straight line, fits the values best."""
+    nights, ones = np.arange(len(logs)), np.ones(len(logs))
+
+    def misfit(first: int) -> float:
+        ramp = np.stack([ones, np.maximum(nights - first, 0)], axis=1)
+        return float(np.sum((logs - ramp @ np.linalg.lstsq(ramp, logs, rcond=None)[0]) ** 2))
+
+    return min(range(1, len(logs) - _RECENT), key=misfit)
 
 
 def _climbs(values: Sequence[float]) -> bool:

@@ -108,6 +108,33 @@ def count(scope: Scope) -> Counts:
     return Counts(causes, series, suspects, older)
 
 
+def elsewhere(scope: Scope) -> list[tuple[str, int]]:
+    """Return how many causes wait on other archs, and not on that of the scope, most first: 1 statement."""
+    return fetch_tuples(
+        f"""
+        SELECT arch, count(*)::int FROM (
+            SELECT min(e.arch) arch FROM hud_regression own {JOINS}
+            WHERE own.state = ANY(%(states)s) AND coalesce(own.muted_until <= now(), true)
+                AND {replace(scope, arch="").condition}
+            GROUP BY coalesce(own.cause_id, -series.experiment_id) HAVING NOT bool_or(e.arch = %(arch)s)
+        ) cause WHERE arch <> '' GROUP BY 1 ORDER BY 2 DESC, 1
+        """,  # noqa: S608 — constants  # nosec B608
+        {**scope.params, "states": list(TOLD)},
+    )
+
+
+def series_of(scope: Scope) -> set[int]:
+    """Return the series of which a regression waits for somebody: 1 statement."""
+    return {
+        series
+        for (series,) in fetch_tuples(
+            f"""SELECT own.series_id FROM hud_regression own {JOINS}
+            WHERE own.state = ANY(%(states)s) AND {scope.condition}""",  # noqa: S608 — constants  # nosec B608
+            {**scope.params, "states": list(TOLD)},
+        )
+    }
+
+
 def rows(
     scope: Scope,
     *,

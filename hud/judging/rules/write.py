@@ -13,7 +13,7 @@ from hud.models import Metric, Series, SeriesState, Target, Threshold
 from hud.problems import Problem
 from hud.sql import execute
 from hud.tables.table import DataTable
-from runner.schema.metrics import is_known, metric_info, says_unit
+from runner.schema.metrics import METRICS, is_known, metric_info, says_unit
 
 Rule = Target | Threshold | Metric
 _Rule = TypeVar("_Rule", Target, Threshold, Metric)
@@ -41,10 +41,25 @@ def metric_of(name: str) -> Metric:
     return Metric.objects.get_or_create(name=info.pop("name"), defaults=info)[0]
 
 
+def name_of(text: str) -> str:
+    """Return the name of the metric that this name or title means. Raise Problem for none, or several."""
+    stored = Metric.objects.values_list("name", "title")
+    names = {name for name, title in stored if text == name or text.casefold() == title.casefold()}
+    names |= {name for name, info in METRICS.items() if text.casefold() == info.title.casefold()}
+    if text in names or is_known(text):
+        return text
+    if len(names) != 1:
+        several = f"{len(names)} metrics are" if names else "no metric is"
+        raise Problem(422, f"{several} called {text!r}; give its name", at="/metric")
+    return names.pop()
+
+
 def rule_of(kind: type[Rule], fields: Mapping[str, Any], pk: int | None = None) -> Rule:
     """Return the rule that the fields of a form or of the API say, unstored. Raise Problem for another
     metric than the one with this key."""
     columns = dict(fields)
+    if kind is not Metric and columns["metric"]:
+        columns["metric"] = name_of(columns["metric"])
     if kind is Threshold:
         return Threshold(pk=pk, **columns)
     metric = metric_of(columns.pop("metric"))

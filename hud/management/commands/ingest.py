@@ -5,7 +5,6 @@ of kernels is read from the runner's artifacts: JSON files whose name begins wit
 """
 
 import fnmatch
-import hashlib
 import json
 import sys
 from dataclasses import replace
@@ -21,13 +20,12 @@ from hud.ingest import BadUpload, Receipt, inflate, ingest, is_compressed
 from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
 from hud.problems import Problem
 from runner.formats import reasons
-from runner.formats.bodies import CannotSplit, split
+from runner.formats.bodies import CannotSplit, run_id_of, split
 from runner.formats.parameters import DESCRIPTIONS, SWITCHES, Parameters, with_switch_values
 
 MANIFEST = "manifest.json"
 _SUFFIXES = {".json", ".jsonl", ".csv", ".gz", ".zst"}
 _REFUSED, _USAGE = 1, 2
-_PIECE_BYTES = 8 * 2**20
 
 
 class Command(BaseCommand):
@@ -88,13 +86,11 @@ class Command(BaseCommand):
 
     def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
         """Store a file that is over the limit of a body in pieces, as one run in one transaction."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        parameters = replace(parameters, run_id=parameters.run_id or f"file-{digest[:16]}")
+        parameters = replace(parameters, run_id=parameters.run_id or run_id_of(path))
         total, done = path.stat().st_size, 0
         receipt = Receipt()
         with transaction.atomic():
-            for body in split(path, min(_PIECE_BYTES, settings.HUD_MAX_BODY_BYTES)):
+            for body in split(path, settings.HUD_MAX_BODY_BYTES):
                 receipt.add(ingest(body, parameters, is_piece=True))
                 done += len(body)
                 if self.stderr.isatty():

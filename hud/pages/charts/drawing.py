@@ -13,6 +13,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
+from hud.pages.backends_table import colour
 from hud.pages.charts.choice import Choice
 from hud.pages.charts.multiples import Chart, Key, Spot, slot_of_time
 from hud.pages.charts.scale import LOW, TALL, Scale, padded, scale_of
@@ -94,7 +95,8 @@ def chart(row: Chart, canvas: Canvas, *, tall: bool) -> SafeString:
     if shaped:  # the best choice stands at the edge
         row = replace(row, best=None)
     lines, marks = list(_lines(row, canvas, scale)), []
-    for number, spots in enumerate(row.overlays.values()):
+    for number, (backend, spots) in enumerate(row.overlays.items()):
+        tone = f"o{number} s{colour(backend)}"
         steps, pen = [], "M"  # a missing value interrupts the line
         for key, spot in spots.items():
             x = canvas.x_of(key)
@@ -103,9 +105,9 @@ def chart(row: Chart, canvas: Canvas, *, tall: bool) -> SafeString:
                 continue
             y = f"{scale.y(spot.value):.1f}"
             steps.append(f"{pen}{x:.1f} {y}")
-            marks.append(f'<use class="o{number}" href="#m-dot" x="{x / 10:.2f}%" y="{y}"/>')
+            marks.append(f'<use class="over {tone}" href="#m-dot" x="{x / 10:.2f}%" y="{y}"/>')
             pen = "L"
-        lines.append(f'<path class="overlay o{number}" d="{"".join(steps)}"/>')
+        lines.append(f'<path class="overlay {tone}" d="{"".join(steps)}"/>')
     if row.beside:
         lines += _dots(row.beside, canvas, scale, tone="beside")
     if shaped:
@@ -182,7 +184,7 @@ def heads(canvas: Canvas) -> SafeString:
     texts: list[str] = []
     named: list[float] = []
     icons = {"change": "worse", "level": "minus", "step": "diamond", "note": "note", "gap": "ban"}
-    for event in sorted(canvas.events, key=lambda event: (event.kind != "change", event.x)):
+    for event in sorted(canvas.events, key=lambda event: event.kind != "change"):
         near = event.kind == "gap" or any(abs(event.x - x) < _APART for x in named)
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
         x, title = f'x="{event.x / 10:.2f}%"', f"<title>{escape(event.text)}</title>"

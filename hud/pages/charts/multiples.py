@@ -118,7 +118,7 @@ class Chart:
     point: Point
     spots: dict[Key, Spot] = field(default_factory=dict)
     beside: Chart | None = None  # drawn hollow in the same chart
-    overlays: dict[int, dict[Key, Spot]] = field(default_factory=dict)  # by experiment
+    overlays: dict[str, dict[Key, Spot]] = field(default_factory=dict)  # by backend
     level_start: datetime | None = None
     target: AppliedTarget | None = None
     ceiling: float | None = None  # what the host's measured ceiling would give
@@ -194,6 +194,7 @@ def read(
     charts, strips = _choose([row for row in series[experiment.pk] if row.pk in latest], chosen)
     names = {chart.metric.name for chart in charts}
     over = {row.pk: row for other in overlaid for row in series.get(other.pk, []) if row.metric.name in names}
+    backends = {other.pk: other.backend for other in overlaid}
     rows = {
         chart.pk: Chart(chart.metric, latest[chart.pk], target=targets.own(experiment, chart.metric))
         for chart in charts
@@ -207,7 +208,7 @@ def read(
         row.spots = spots.get(pk, {})
     by_name = {row.metric.name: row for row in rows.values()}
     for pk, overlay in over.items():
-        by_name[overlay.metric.name].overlays[overlay.experiment_id] = spots.get(pk, {})
+        by_name[overlay.metric.name].overlays[backends[overlay.experiment_id]] = spots.get(pk, {})
     regressions = _regressions(series[experiment.pk])
     for regression in regressions:
         if regression.state in ACTIVE and regression.series_id in rows:

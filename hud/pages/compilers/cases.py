@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from django.utils.safestring import SafeString
 
-from hud.judging.aggregates import discoveries, ratio_of
-from hud.judging.regressions.groups import CERTAIN
+from hud.judging.aggregates import ratio_of
+from hud.judging.compare.judged import JudgedCell
+from hud.judging.compare.query import between
 from hud.models import VERDICTS, Experiment, Point, Stream
 from hud.pages.backends import SHOWN, SORTS, BackendComparison
 from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
@@ -31,7 +32,6 @@ from hud.tables.table import DataTable
 
 GRID_NIGHTS = 28
 BEYOND = 2.5  # times the noise
-_Z_95 = 1.96
 
 Mark = Literal[
     "same", "worse", "worse-certain", "better", "better-certain", "failed", "undecided", "unjudged", "not-run"
@@ -76,11 +76,11 @@ class Case:
     compile_base: float | None
     compile_head: float | None
     status: str  # ok, failed or not run, in the candidate
-    noise: float | None = None  # of the judge, relative
+    speedup: JudgedCell | None  # its verdict and that of the cold compile, where both sides have it
+    compiled: JudgedCell | None
     declared: Point | None = None  # in the candidate, where a list or a person says what to expect
     marks: list[Mark] = field(default_factory=list)
     undecided: bool = False  # one of its numbers may not decide
-    moved: bool = False  # beyond the noise, beside all other cases of the list
 
     @cached_property
     def change(self) -> float | None:
@@ -92,53 +92,41 @@ class Case:
     def compile_change(self) -> float | None:
         return self.compile_head / self.compile_base - 1 if self.compile_head and self.compile_base else None
 
-    @cached_property
+    @property
     def factor(self) -> float | None:
         """Return the change in units of the noise."""
-        if self.change is None or not self.noise:
-            return None
-        return self._size / self.noise
-
-    @property
-    def _size(self) -> float:
-        """Return the change as a logarithm without sign; log1p of the rounded change may have none."""
-        return abs(math.log(self.head) - math.log(self.base)) if self.head and self.base else 0.0
-
-    @property
-    def margin(self) -> float | None:
-        """Return half the 95 % interval of the change, by the noise from night to night."""
-        if self.change is None or not self.noise:
-            return None
-        return _Z_95 * math.sqrt(2) * self.noise * (1 + self.change)
+        return self.speedup.factor if self.speedup and self.change is not None else None
 
     @property
     def verdict(self) -> str:
-        """Return the word for the change between the two sides."""
+        """Return the word for the change of the speedup between the two sides."""
         if self.status != "ok":
             return self.status
         if self.undecided:
             return "inconclusive"
-        if self.change is None:
+        if self.speedup is None:
             return "new" if self.head is not None else "unchanged"
-        if not self.moved:
-            return "unchanged"
-        return "regressed" if self.change < 0 else "improved"
+        return self.speedup.verdict
 
     @property
-    def rank(self) -> float:
-        """Return certainty × size, as regressions are ranked."""
+    def compile_verdict(self) -> str | None:
+        return self.compiled.verdict if self.compiled else None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Return whether it moved, and certainty × size, as *Compare* ranks."""
         if self.status != "ok":
             is_news = self.base is not None and not (self.declared and self.declared.known_failure)
-            return math.inf if is_news else 0.0
-        if self.change is None:
-            return 0.0
-        return min((self.factor or 0.0) / CERTAIN, 1.0) * self._size
+            return is_news, math.inf if is_news else 0.0
+        cells = [cell for cell in (self.speedup, self.compiled) if cell]
+        return max(((cell.moved, cell.score) for cell in cells), default=(False, 0.0))
 
 
 COLUMNS = DataTable(
     """experiment=experiment.pk case=experiment.case knobs=experiment.knobs verdict base_value=base
-    head_value=head change noise factor base_compile_s=compile_base head_compile_s=compile_head nights=marks
-    expectation""",
+    head_value=head change noise factor base_compile_s=compile_base head_compile_s=compile_head
+    compile_verdict nights=marks expectation""",
+    noise=lambda case: case.speedup and case.speedup.noise,
     expectation=lambda case: (case.declared and case.declared.expectation) or None,
 )
 
@@ -158,8 +146,8 @@ class CaseList:
 
 
 def read(page: BackendComparison, block: Block) -> CaseList | None:
-    """Return the cases of an entry, in 2 statements and those of `BackendComparison.declared`; None for one
-    that the table does not have."""
+    """Return the cases of an entry, in 2 statements, those of `BackendComparison.declared` and `between`, 1
+    more for each metric that moved; None for one that the table does not have."""
     table, results, filters = page.table, page.results, page.filters
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:
@@ -177,7 +165,12 @@ def read(page: BackendComparison, block: Block) -> CaseList | None:
         | {pk: None for pk, value in values.get(PASSES, {}).items() if value is None}
         for values in by_night
     ]
-    marks, noise_of = _judged(page.stream, nights, list(experiments), speedup.metric, timed)
+    marks = _judged(page.stream, nights, list(experiments), speedup.metric, timed)
+    judged: dict[str, dict[int, JudgedCell]] = {}
+    if table.base:
+        names = speedup.metric, compiled.metric
+        rows_of = between(table.base, table.head, page.stream, names, ids)
+        judged = {name: {row.pk: row.best for row in rows_of(name) if row.best} for name in names}
     declared = {point.experiment.pk: point for point in page.declared if point.known_failure}
     declared |= {point.experiment.pk: point for point in page.declared if point.metric.name == PASSES}
     cases = []
@@ -188,24 +181,29 @@ def read(page: BackendComparison, block: Block) -> CaseList | None:
             shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)
         )
         status = "not run" if ok is None else "ok" if ok else "failed"
-        noise = noise_of.get(pk)
-        case = Case(experiment, base, head, compile_base, compile_head, status, noise, declared.get(pk))
-        case.undecided = any(math.isnan(side.get(pk) or 0.0) for side in speedups)
-        case.marks = own_marks
+        case = Case(
+            experiment,
+            base,
+            head,
+            compile_base,
+            compile_head,
+            status,
+            judged.get(speedup.metric, {}).get(pk),
+            judged.get(compiled.metric, {}).get(pk),
+            declared=declared.get(pk),
+            marks=own_marks,
+            undecided=any(math.isnan(side.get(pk) or 0.0) for side in speedups),
+        )
         cases.append(case)
-    compared = [case for case in cases if case.factor is not None]
-    p_values = [math.erfc((case.factor or 0.0) / 2) for case in compared]  # of two nights' difference
-    for case, stands in zip(compared, discoveries(p_values), strict=True):
-        case.moved = stands
-    verdicts = [case.verdict for case in cases]
-    counts = {"all": len(cases), **{word: verdicts.count(word) for word in SHOWN}}
+    words = [{case.verdict, case.compile_verdict} for case in cases]
+    counts = {"all": len(cases), **{word: sum(word in each for each in words) for word in SHOWN}}
     if filters.show:
-        cases = [case for case in cases if case.verdict == filters.show]
+        cases = [case for case, each in zip(cases, words, strict=True) if filters.show in each]
     return CaseList(entry, speedup, sorted(cases, key=_ORDER[filters.sort or SORTS[0]]), counts, nights)
 
 
 _ORDER: dict[str, Any] = {
-    "certainty": lambda case: (-case.rank, case.experiment.title),
+    "certainty": lambda case: (not case.rank[0], -case.rank[1], case.experiment.title),
     "change": lambda case: (case.change if case.change is not None else math.inf, case.experiment.title),
     "speedup": lambda case: (case.head if case.head is not None else math.inf, case.experiment.title),
     "name": lambda case: case.experiment.title.lower(),
@@ -226,15 +224,15 @@ def _judged(
     experiments: Sequence[int],
     metric: str,
     values_of: Sequence[Mapping[int, float | None]],
-) -> tuple[list[list[Mark]], dict[int, float]]:
-    """Return what to show of each night of each experiment, and the noise of its newest judged point: 1
-    statement. Of `values_of`, by night, None is one that failed, and NaN one that may not decide."""
+) -> list[list[Mark]]:
+    """Return what to show of each night of each experiment: 1 statement. Of `values_of`, by night, None is
+    one that failed, and NaN one that may not decide."""
     if not nights:
-        return [[] for _ in experiments], {}
-    ids, runs, values, verdicts, noise = fetch_columns(
-        ("experiment_id", "run_id", "value", "verdict", "noise"),
+        return [[] for _ in experiments]
+    ids, runs, values, verdicts = fetch_columns(
+        ("experiment_id", "run_id", "value", "verdict"),
         """(
-            SELECT s.experiment_id, p.run_id, p.value, coalesce(p.noise, 'NaN') AS noise,
+            SELECT s.experiment_id, p.run_id, p.value,
                 coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int + (p.change < 0)::int END,
                     p.verdict, 0) AS verdict
             FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
@@ -267,10 +265,8 @@ def _judged(
     places = np.array([place_of.get(run, -1) for run in runs.tolist()], int)  # -1: of no night, as a rerun
     is_shown = (places >= 0) & (shown_values[rows, places] == values)  # not another point of the night
     marks[rows[is_shown], places[is_shown]] = _MARK_OF[verdicts[is_shown]]
-    in_order = np.argsort(places, kind="stable")
-    in_order = in_order[~np.isnan(noise[in_order])]
-    noise_of = dict(zip(ids[in_order].tolist(), noise[in_order].tolist(), strict=True))
-    return marks.tolist(), noise_of
+    marks_by_experiment: list[list[Mark]] = marks.tolist()
+    return marks_by_experiment
 
 
 def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
@@ -282,17 +278,24 @@ def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
 def _row(case: Case, query: str, reach: float) -> str:
     verdict, change = case.verdict, case.change
     words = _VERDICTS.get(verdict) or f'<span class="dim">{verdict}</span>'
+    compile_verdict = case.compile_verdict or ""
+    if verdict == "inconclusive" and case.speedup and case.speedup.reason:
+        words += f'<span class="dim">: {escape(case.speedup.why or case.speedup.reason)}</span>'
+    elif verdict == "unchanged" and compile_verdict in _TONES and case.compiled:
+        query = query.rpartition("=")[0] + "=" + escape(case.compiled.metric.name)
+        words = _VERDICTS[compile_verdict].replace(compile_verdict, f"compile time {compile_verdict}")
     expected = f" {expectation_html(case.declared)}" if case.declared else ""
     before = f'<span class="faint">{fixed(case.base, 3)} →</span> ' if case.base is not None else ""
     sign = '<span class="u">×</span>' if case.head is not None else ""
-    interval = f'<span class="pm"> {margin(case.margin)}</span>' if case.margin else ""
-    drawn = ""
-    if case.noise:
-        drawn = change_interval(change, case.margin, BEYOND * case.noise, verdict, reach)
+    interval = drawn = ""
+    if change is not None and case.speedup and (noise := case.speedup.noise):
+        interval = f'<span class="pm"> {margin(case.speedup.margin)}</span>'
+        drawn = change_interval(change, case.speedup.margin, BEYOND * noise, verdict, reach)
     factor = fixed(case.factor, 1) if case.factor is not None else ""
     compiled = ""
     if case.compile_head is not None:
-        moved = f'<span class="faint row-change">{signed_percent(case.compile_change)}</span>'
+        tone = _TONES.get(compile_verdict, " faint")
+        moved = f'<span class="row-change{tone}">{signed_percent(case.compile_change)}</span>'
         compiled = f'{fixed(case.compile_head, 1)}<span class="u">s</span> {moved}'
     return (
         f'<tr><th scope="row"><a href="{address(case.experiment.pk, "experiment")}{query}">'

@@ -203,6 +203,7 @@ def styles(names: Sequence[str], *, of_backends: bool) -> dict[str, Style]:
             style = number, _OWN_DASHES.get(number, "solid")
             made[name] = (number, "dashdot") if style in made.values() else style
     least = _OF_BACKENDS + 1 if of_backends else 1
-    free = [(number, dash) for dash, number in product(_DASHES, range(least, _COLOURS + 1))]
+    offered = [(number, dash) for dash, number in product(_DASHES, range(least, _COLOURS + 1))]
+    free = [style for style in offered if style not in made.values()]
     others = [name for name in names if name not in made]
     return made | {name: free[place % len(free)] for place, name in enumerate(others)}

@@ -22,7 +22,6 @@ from runner.schema.devices import is_named
 REGRET = "autotune_regret"
 MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
 _ALL = 500  # in JSON and CSV
-_OF_SPREAD = 60  # newest compilations whose times are compared
 CHOICES = ("mode", "dtype", "backend", "suite")
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
@@ -112,28 +111,19 @@ _EXPERIMENT_LINES = f"""JOIN ({_KERNELS}, covered AS (
     ) line ON line.experiment_id = own.id
     ORDER BY line.lost_us DESC, own.id"""  # noqa: S608 — constants  # nosec B608
 _OF_EXPERIMENT = "run busy_us gaps_us floor_us covered_us lost_us share coverage"
-# The cost of unlucky choices; spread: half of its 95 % interval; low_us, high_us: of its newest compilations
+# The cost of unlucky choices; spread: half of its 95 % interval
 _REGRET_LINES = f"""
     JOIN hud_series s ON s.experiment_id = own.id AND s.stream_id = %(stream)s
         AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
     JOIN LATERAL (
-        SELECT newest.*, (
-            SELECT ARRAY[min(busy_us), max(busy_us)] FROM (
-                SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
-                WHERE c.experiment_id = own.id AND c.busy_us IS NOT NULL
-                ORDER BY c.order_time DESC LIMIT %(of_spread)s
-            ) latest
-        ) seen_us
-        FROM (
-            SELECT value, spread, samples, note FROM hud_point
-            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
-            ORDER BY order_time DESC, run_id DESC LIMIT 1
-        ) newest
+        SELECT value, spread, samples, note FROM hud_point
+        WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
+        ORDER BY order_time DESC, run_id DESC LIMIT 1
     ) line ON true
     WHERE {_OF_FILTERS}
     ORDER BY line.value DESC, own.id LIMIT %(regrets)s
 """  # noqa: S608 — constants  # nosec B608
-_OF_REGRET = "value spread samples note seen_us"
+_OF_REGRET = "value spread samples note"
 
 
 def _experiments(columns: str, lines: str, params: Mapping[str, Any], **computed: str) -> list[Any]:
@@ -199,11 +189,6 @@ class LimitsPage:
         return fmean(line.value for line in self.regrets) if self.regrets else None
 
     @property
-    def longest_regret(self) -> float:
-        """Return the end of the axis of all regrets: that of the longest interval."""
-        return float(max([0.02, *(line.value + (line.spread or 0.0) for line in self.regrets)]))
-
-    @property
     def longest_us(self) -> float:
         return float(max((model.busy_us + model.gaps_us for model in self.models), default=0.0))
 
@@ -252,7 +237,6 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
         "regrets": _ALL if everything else MOST_REGRETS,
         "nameless": MOST_NAMELESS,
         "regret": REGRET,
-        "of_spread": _OF_SPREAD,
     }
     origins = "ARRAY(SELECT jsonb_array_elements_text(line.origins))"
     page.kernels = _experiments(_OF_KERNEL, _KERNEL_LINES, params, origins=origins)

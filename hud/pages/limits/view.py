@@ -10,13 +10,11 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from hud.judging.choices import AT_LEAST
 from hud.judging.compare.kernel_table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
 from hud.pages.limits.query import LimitsPage
-from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, plain_count, share, thousandths
 from hud.tables.html import NOTHING, dim, element, join, link
 from hud.tables.table import IDENTITY, Column, DataTable
@@ -83,52 +81,16 @@ KERNELS = DataTable[Any, LimitsPage](
 )
 
 
-def _ends(line: Any) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % interval of a regret, where it is known."""
-    if line.spread is None:
-        return None, None
-    return max(0.0, line.value - line.spread), line.value + line.spread
+def _end(line: Any, sign: int) -> float | None:
+    """Return an end of the 95 % interval of a regret, where it is known."""
+    return None if line.spread is None else max(0.0, line.value + sign * line.spread)
 
 
-def _case_of_regret(line: Any, page: LimitsPage) -> SafeString:
-    facts: list[str] = [_facts(line, page)]
-    low_us, high_us = line.seen_us
-    if low_us is not None:
-        facts.append(f"{_us(low_us)} to {_us(high_us)} µs")
-    if line.spread is not None:
-        facts.append(f"{line.samples} compilations")
-    return join(_experiment(line, "#compilations"), dim(join(*facts, by="<br>")))
-
-
-def _axis(page: LimitsPage) -> SafeString:
-    ends = f"<span>0</span><span>{share(page.longest_regret)}</span>"
-    return SafeString(
-        '<span class="visually-hidden">95 % interval</span>'
-        f'<span class="axis" aria-hidden="true">{ends}</span>'
-    )
-
-
-def _interval(line: Any, page: LimitsPage) -> SafeString:
-    low, high = _ends(line)
-    return interval(line.value, low or 0.0, high or line.value, axis=(0.0, page.longest_regret), width=64)
-
-
-def _regret(line: Any, _page: LimitsPage) -> SafeString:
-    low, high = _ends(line)
-    value = element("b", f"{'≥ ' if line.note == AT_LEAST else ''}{share(line.value)}")
-    if low is None or high is None:
-        return value
-    return join(value, element("span", f"{100 * low:.1f} to {100 * high:.1f} %", css="dim under"))
-
-
-REGRETS = DataTable[Any, LimitsPage](
+REGRETS = DataTable[Any](
     *IDENTITY.columns,
-    Column("", "Case, busy time seen", draw=_case_of_regret, is_head=True),
-    Column("", _axis, draw=_interval, css="fpc"),
-    Column("regret", "Regret", "value", draw=_regret, css="num", cell_tooltip=lambda line: line.note),
-    "low high compilations note",
-    low=lambda line: _ends(line)[0],
-    high=lambda line: _ends(line)[1],
+    "regret=value low high compilations note",
+    low=lambda line: _end(line, -1),
+    high=lambda line: _end(line, 1),
     compilations=lambda line: None if line.spread is None else line.samples,
 )
 
@@ -166,7 +128,6 @@ NAMELESS = DataTable[Any, LimitsPage](
 )
 
 _NO_KERNELS = "No kernel has bytes or FLOPs and a measured ceiling."
-_NO_REGRETS = "Not known yet: an experiment needs 10 compilations."
 
 
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -198,7 +159,6 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
             button="Show",
         ),
         "kernels": KERNELS.html(page.kernels, page, css="attribution", empty=_NO_KERNELS),
-        "regrets": REGRETS.html(page.regrets, page, empty=_NO_REGRETS),
         "experiments": EXPERIMENTS.html(page.models, page, css="attribution", scroll="scroll tall"),
         "nameless": NAMELESS.html(page.nameless, page, scroll="scroll tall"),
         "none": query_string.none_matches(clear, "No experiment"),

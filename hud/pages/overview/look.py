@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.contrib.auth.models import User
 
@@ -21,6 +22,8 @@ class LookRow:
     recent: list[float | None] | None = None  # of the point's series
     others: int = 0  # further metrics of the experiment that miss their targets
     is_new: bool = False  # it moved in the newest night
+    is_better: bool = False
+    move: tuple[int, datetime] | None = None  # run and time of an improvement's first point, not a level yet
     rerun: Rerun | None = None
     has_kernels: bool = False  # both runs between which it moved have them: they can be compared
 
@@ -35,7 +38,7 @@ class LookRow:
     @property
     def kind(self) -> str:
         if not self.cause:
-            return "improved" if self.is_new else "missed"
+            return "improved" if self.is_better else "missed"
         if self.cause.why == "host":
             return "host"
         return self.cause.first.verdict
@@ -56,13 +59,13 @@ def shortfall(point: Point) -> float:
 def rows(
     causes: Sequence[CauseLines], missed: Sequence[Point], night: Collection[int], improved: Sequence[Point]
 ) -> list[LookRow]:
-    """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did, the
-    largest first."""
+    """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did
+    since the baseline, the largest first."""
     rows = [LookRow(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
     rows.sort(key=lambda row: row.kind == "host")
     better: dict[int, LookRow] = {}
     for point in improved:
-        better.setdefault(point.experiment.pk, LookRow(point=point, is_new=True))
+        better.setdefault(point.experiment.pk, LookRow(point=point, is_better=True))
     regressed = {line.series.experiment_id for cause in causes for line in cause.lines}
     below: dict[int, LookRow] = {}
     for point in sorted(missed, key=shortfall, reverse=True):
@@ -72,12 +75,14 @@ def rows(
         elif pk not in regressed:
             below[pk] = LookRow(point=point)
     rows += [*better.values(), *below.values()]
-    statement = (
-        "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
-    )
+    statement = """
+        SELECT series_id, recent, (level->'move'->>'run_id')::int, (level->'move'->>'time')::timestamptz
+        FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time
+    """
     points = {row.point.series_id: row for row in rows if row.point}
-    for series, recent in fetch_tuples(statement, [int_array(points)]) if points else ():
-        points[series].recent = recent
+    for series, recent, run, since in fetch_tuples(statement, [int_array(points)]) if points else ():
+        row = points[series]
+        row.recent, row.move, row.is_new = recent, run and (run, since), row.is_better and run in night
     return rows
 
 

@@ -14,12 +14,13 @@ from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
 from hud.judging.compare.judged import REASONS
 from hud.judging.regressions import read as regressions
-from hud.models import VERDICT_CODES, Experiment, Host, Metric, OverdueSuite, Point, Series, State, Stream
+from hud.models import Experiment, Host, Metric, OverdueSuite, Point, Regression, Series, State, Stream
 from hud.pages import backends as compilers
 from hud.pages import data, query_string, streams
 from hud.pages.backends import WINDOWS, BackendComparison, BackendFilters, table_html
 from hud.pages.backends_table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
+from hud.pages.overview import judged as judged_night
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import LookRow
 from hud.pages.overview.tiles import Tile
@@ -32,6 +33,7 @@ from hud.runs import lines as runs
 from hud.runs.branches import branch_or_default, other_branch
 from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.states.regressions import TOLD
 from runner.schema.records import quality_words
 
 ROWS = 20  # of what needs a look; the page says how many there are
@@ -43,27 +45,6 @@ _FEWEST_IN_CHART = 3  # nights
 HEADER = ("list", *points.OF_EXPERIMENT.names)
 
 
-@dataclass(frozen=True)
-class JudgedNight:
-    """The headline series of an arch with their newest result in the night: they may open a regression."""
-
-    series: int
-    compared: int  # of them, that have earlier results in their class of environments
-    undecided: int  # of those, with too few earlier results or on another card
-    reason: str  # of most of the undecided
-    improved: int  # experiments
-    values: int  # of all metrics
-    pale: int  # of them, that may not decide
-    quality: str  # why most of these may not
-    reference: str | None  # a stream whose level judged some, which opens nothing
-    referenced: int  # of the decided, those
-
-    @property
-    def is_by_reference(self) -> bool:
-        """Return whether no level of the stream's own decided anything."""
-        return 0 < self.referenced == self.compared - self.undecided
-
-
 @dataclass
 class Overview:
     comparison: BackendComparison
@@ -72,7 +53,9 @@ class Overview:
     regressed: list[Point]
     missed: list[Point]  # the largest shortfall first
     met: int  # series that reach their target
-    judged: JudgedNight
+    judged: judged_night.JudgedNight
+    improved: int  # experiments, since the baseline
+    elsewhere: list[tuple[str, int]]  # other archs with causes of their own
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
@@ -91,7 +74,7 @@ class Overview:
         return {
             "judged": self.judged.compared,
             "undecided": self.judged.undecided,
-            "improved": self.judged.improved,
+            "improved": self.improved,
             "missed": len({point.experiment.pk for point in self.missed}),
             **self.listed,
         }
@@ -171,14 +154,16 @@ def read(
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
-    judged, best, aimed = _judged(night_runs, "" if comparison.only_arch else arch)
+    judged = judged_night.read(comparison, night_runs)
+    better = judged_night.improved(comparison, judged)
     causes = regressions.waiting(comparison.scope)
     regressed = {line.series_id for cause in causes for line in cause.lines}
     shown_regressed = regressed if with_regressed else set()
-    series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
+    series = _series(targets, stream, {*judged.aimed, *shown_regressed, *better})
     until = comparison.head.time if filters.head and comparison.head else None
     newest = points.latest({row.pk for row in series} - regressed | shown_regressed, until=until)
-    improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
+    shown_better = {pk: cell.head.run_id for pk, cell in list(better.items())[:_MOST_IMPROVED]}
+    improved = points.of_runs([*shown_better], [*shown_better.values()])
     experiments = by_id(Experiment, [row.experiment_id for row in series])
     shown = [
         point
@@ -186,11 +171,12 @@ def read(
         if point.experiment.arch == arch or not arch
     ]
     missed = sorted((point for point in shown if point.met == "missed"), key=look.shortfall, reverse=True)
-    in_order = {pk: index for index, (pk, _run) in enumerate(best)}
-    better = sorted(
-        points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
-    )
-    rows = look.rows(causes, missed, night_runs, better)
+    for pk, point in improved.items():
+        if point.verdict != "improved":  # that is its level by now
+            cell = better[pk]
+            point.level, point.change, point.factor = cell.base.value, cell.change, cell.factor
+    best = {point.series_id: point for point in points.shown(series, experiments, improved, targets)}
+    rows = look.rows(causes, missed, night_runs, [best[pk] for pk in shown_better])
     overdue = _overdue(comparison)
     last_runs = runs.latest(stream, LAST_RUNS)
     failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
@@ -207,8 +193,10 @@ def read(
         missed=missed,
         met=sum(point.met == "met" for point in shown),
         judged=judged,
+        elsewhere=regressions.elsewhere(comparison.scope) if arch else [],
+        improved=len({row.experiment_id for row in series if row.pk in better}),
         runs=last_runs,
-        moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
+        moved_runs=_moved(last_runs),
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
         hosts=_hosts(),
@@ -227,6 +215,12 @@ def read(
             charts[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
         page.trends = charts[page.trend_suite]
     return page
+
+
+def _moved(lines: Sequence[RunLine]) -> set[int]:
+    """Return the runs in which something regressed, on any arch: 1 statement."""
+    began = Regression.objects.filter(first_run__in=[line.run.pk for line in lines], state__in=TOLD)
+    return set(began.exclude(muted_until__gt=timezone.now()).values_list("first_run", flat=True))
 
 
 def _hosts() -> dict[str, Any]:
@@ -270,44 +264,6 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
     return fetch_models(Series, join, params, rows=rows, metric=Metric)
 
 
-def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[int, int]], list[int]]:
-    """Count what became of a night's points on an arch, '' for all, with series and run of those that
-    improved, the largest change against its noise first, and the series whose records say a target: 1
-    statement."""
-    ((headline, compared, undecided, reason, improved, aimed, *values),) = fetch_tuples(
-        """
-        SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
-            count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
-            coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
-                FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
-            array_agg(ARRAY[series_id, run_id, (SELECT experiment_id FROM hud_series WHERE id = series_id)]
-                ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE headline AND verdict = %(improved)s),
-            array_agg(series_id) FILTER (WHERE aimed),
-            count(*), count(quality), coalesce(mode() WITHIN GROUP (ORDER BY quality), ''),
-            (SELECT name FROM hud_stream WHERE id = min(level_stream_id)),
-            count(level_stream_id) FILTER (WHERE headline AND verdict NOT IN (%(new)s, %(inconclusive)s))
-        FROM (
-            SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor, quality,
-                target IS NOT NULL aimed, level_stream_id,
-                series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline
-            FROM hud_point WHERE run_id = ANY(%(runs)s) AND (%(arch)s = '' OR series_id IN (
-                SELECT s.id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-                WHERE e.arch = %(arch)s))
-            ORDER BY series_id, order_time DESC, run_id DESC
-        ) newest
-        """,
-        {
-            "runs": list(night),
-            "arch": arch,
-            **{name: VERDICT_CODES[name] for name in ("new", "inconclusive", "improved")},
-        },
-    )
-    best = [(series, run) for series, run, _experiment in improved or ()]
-    experiments = {experiment for _series, _run, experiment in improved or ()}
-    judged = JudgedNight(headline, compared, undecided, reason, len(experiments), *values)
-    return judged, best[:_MOST_IMPROVED], aimed or []
-
-
 def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:
     """Return the charts of a suite as `trends.js` draws them, with a line for each backend; None with too few
     nights."""
@@ -332,7 +288,7 @@ def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[
         "x": [night.title for night in table.nights],
         "commits": [night.short_commit for night in table.nights],
         "base": base,
-        "charts": charts,
+        "charts": [chart for chart in charts if any(any(line["y"]) for line in chart["lines"])],
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from hud.judging.bisect import work
 from hud.judging.compare import kernels
 from hud.judging.compare.kernel_table import CauseGroup, KernelBar, KernelTable
+from hud.judging.compare.kernels import ComparedKernels
 from hud.judging.comparison import MetricComparison, compare
 from hud.judging.regressions import commits
 from hud.judging.regressions import read as regressions
@@ -23,7 +24,7 @@ from hud.points.sides import BadSide
 from hud.points.targets import Targets
 from hud.runs.places import Builds, Rerun
 from hud.states.bisect import BisectState
-from hud.states.regressions import Event, RegressionState, possible
+from hud.states.regressions import Event, RegressionKind, RegressionState, possible
 
 _MOST_KERNELS, _MOST_COMMITS, _MOST_CHARTS = 5, 12, 3
 _CHOICE = Choice(points=60)  # of the chart
@@ -37,6 +38,13 @@ class Kernels:
     table: KernelTable
     sides: Sequence[str]  # of the page that compares all
     rows: list[tuple[KernelBar, CauseGroup]]
+
+    @classmethod
+    def of(cls, compared: ComparedKernels) -> "Kernels":
+        table = KernelTable.of(compared.attribution)
+        bars = [(bar, group) for group in table.groups for bar in group.rows if bar.change]
+        bars.sort(key=lambda pair: -abs(pair[0].change_us))
+        return cls(table, [str(compared.base.side), str(compared.head.side)], bars[:_MOST_KERNELS])
 
     @property
     def others(self) -> int:
@@ -57,6 +65,7 @@ class Detail:
     hindrance: str  # why another cannot start, '' if it can
     rerun: Rerun
     kernels: Kernels | None
+    compiled: ComparedKernels | None  # with the phases of compile time, in place of kernels
     charts: Multiples | None
     pairs: list[MetricComparison] = field(default_factory=list)
     commits: list[RankedCommit] = field(default_factory=list)
@@ -87,7 +96,9 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
     if cause is None:
         members = list(of_cause(regression).select_related("series"))
         cause = regressions.grouped(regressions.complete(members))[0]
-    shown = _kernels(regression)
+    compared = _compared(regression)
+    is_compile_time = commits.area_of(regression.series.metric.name) == "compile"
+    shown = Kernels.of(compared) if compared and not is_compile_time else None
     environment, names, same_facts = _differences(regression)
     clues = Clues.of(regression, shown.table.attribution if shown else None, names)
     ends = commits.ends(regression)
@@ -104,9 +115,10 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
         "it is running" if is_running else work.hindrance(regression, builds.accelerators),
         builds.of_regressions([regression])[regression.pk],
         shown,
+        compared if is_compile_time else None,
         _charts(regression),
         _pairs(regression),
-        commits.rank(line, clues),
+        [] if regression.kind == RegressionKind.DRIFT else commits.rank(line, clues),
         bool(ends and line and line[-1].parent.startswith(ends[0])),
     )
 
@@ -116,21 +128,16 @@ def _fits(event: Event, states: Sequence[RegressionState]) -> bool:
     return event != Event.DISMISS or all(event in possible(state) for state in states)
 
 
-def _kernels(regression: Regression) -> Kernels | None:
-    """Return the kernels between the two runs, None where they are not known."""
+def _compared(regression: Regression) -> ComparedKernels | None:
+    """Return the comparison of the two runs' kernels, None where they are not known."""
     runs = [regression.last_good_run_id, regression.first_run_id]
     if len(known_between([regression])) < len(set(runs)):
         return None
-    sides = [f"run:{run}/experiment:{regression.series.experiment_id}" for run in runs]
+    base, head = (f"run:{run}/experiment:{regression.series.experiment_id}" for run in runs)
     try:
-        base, head = sides
-        found = kernels.read(base, head, regression.series.stream, with_code=False)
+        return kernels.read(base, head, regression.series.stream, with_code=False)
     except BadSide:
         return None
-    table = KernelTable.of(found.attribution)
-    bars = [(bar, group) for group in table.groups for bar in group.rows if bar.change]
-    bars.sort(key=lambda pair: -abs(pair[0].change_us))
-    return Kernels(table, sides, bars[:_MOST_KERNELS])
 
 
 def _charts(regression: Regression) -> Multiples | None:
@@ -145,6 +152,7 @@ def _charts(regression: Regression) -> Multiples | None:
     about: dict[str, Any] = {"overlaid": [], "choice": _CHOICE, "targets": targets, "latest": latest}
     charts = multiples.read(experiment, chosen, {experiment.pk: series}, **about)
     first, *others = charts.rows
+    charts.regressions.sort(key=lambda one: one.since != regression.since)  # its own line has a label first
     charts.rows = [first, *(row for row in others if row.regression)][:_MOST_CHARTS]
     return charts
 

@@ -165,14 +165,15 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
 
 
 def _opened(stream: Stream) -> dict[str, int]:
-    """Return what became of the regressions that were opened in 28 nights."""
+    """Return what became of the regressions that began in 28 nights and were more than a suspect."""
     (counts,) = fetch_tuples(
         """
         SELECT count(*), count(*) FILTER (WHERE %(confirmed)s = ANY(events)),
             count(*) FILTER (WHERE %(dismissed)s = ANY(events))
         FROM hud_regression own CROSS JOIN LATERAL (
-            SELECT array_agg(event) AS events FROM hud_regressionevent WHERE regression_id = own.id) happened
-        WHERE own.opened > %(since)s
+            SELECT array_agg(event) AS events, array_agg(after) AS states
+            FROM hud_regressionevent WHERE regression_id = own.id) happened
+        WHERE own.since > %(since)s AND %(open)s = ANY(states)
             AND (SELECT stream_id FROM hud_series WHERE id = own.series_id) = %(stream)s
         """,
         {
@@ -180,6 +181,7 @@ def _opened(stream: Stream) -> dict[str, int]:
             "since": timezone.now() - _NIGHTS,
             "confirmed": Event.CONFIRMED_BY_PAIRS,
             "dismissed": Event.NOT_REPRODUCED,
+            "open": RegressionState.OPEN,
         },
     )
     return dict(zip(("opened", "confirmed", "dismissed"), counts, strict=True))

@@ -44,7 +44,10 @@ def _cause(cause: CauseLines, page: RegressionsPage) -> SafeString:
     one, count = cause.first, cause.experiments
     experiment, more = one.series.experiment, len(cause.lines) - 1
     name = f"{count} experiments" if count > 1 else experiment.title
-    facts = (experiment.suite, experiment.backend, experiment.arch or "unknown arch")
+    own = [line.series.experiment for line in cause.lines]
+    backends, archs = ({getattr(each, part): None for each in own} for part in ("backend", "arch"))
+    on = f"{len(backends)} backends" if len(backends) > 2 else ", ".join(backends)
+    facts = (experiment.suite, on, ", ".join(filter(None, archs)) or "unknown arch")
     metric = one.series.metric.title + (f" and {more} more" if more else "")
     words = cause.words or join(metric, one.cause, by=": ")
     return join(_link(one, page, name), dim(" · ".join(facts)), span(words, "fact"))

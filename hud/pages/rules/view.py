@@ -14,7 +14,7 @@ from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Flag, Preview, newest_series, preview
 from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import COLUMNS, Rule, rules_of
-from hud.models import Experiment, Metric, Point, Target, Threshold
+from hud.models import Experiment, Metric, Point, Series, Target, Threshold
 from hud.pages import data
 from hud.points.targets import AppliedTarget, Targets
 from hud.problems import Problem
@@ -198,9 +198,10 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if rule := _rule(kind, number):
         form = FORMS[kind](initial=FORMS[kind].of(rule), auto_id=f"{kind}_%s")
         return _page(request, {kind: form}, editing=rule)
-    named = request.GET.get("metric", "")[:200]
-    asked = FORMS["metric"](initial={"metric": named}, auto_id="metric_%s")
-    return _page(request, {"metric": asked} if named else {})
+    kind = request.GET.get("kind", "metric")
+    if kind not in FORMS or "metric" not in request.GET:
+        return _page(request, {})
+    return _page(request, {kind: FORMS[kind](initial=request.GET.dict(), auto_id=f"{kind}_%s")})
 
 
 def _page(
@@ -252,7 +253,8 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     if shown:
         return _page(request, forms, editing=editing, shown=shown)
     again = "" if kind == "target" else " What it touches is judged again in the background."
-    messages.success(request, f"Saved the {write.subject(rule)}.{again}")
+    matched = Series.objects.filter(write.touched(rule)).count()
+    messages.success(request, f"Saved the {write.subject(rule)}: {matched} series.{again}")
     return redirect("rules")
 
 

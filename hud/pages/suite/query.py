@@ -15,6 +15,7 @@ from hud.pages.suite import newest
 from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
 from hud.points.columns import COLUMNS, SuiteColumn, columns_of, metric_names
+from hud.points.nights import NEVER
 from hud.points.read import recent
 from hud.points.targets import Targets
 from hud.runs import matching
@@ -294,10 +295,11 @@ def read_all(stream: Stream) -> list[dict[str, Any]]:
         SELECT suite, count(*), count(DISTINCT "case"),
             coalesce(array_agg(DISTINCT arch) FILTER (WHERE arch <> ''), '{}')
         FROM hud_experiment e
-        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        WHERE EXISTS (SELECT FROM hud_series s WHERE experiment_id = e.id AND stream_id = %(stream)s
+            AND EXISTS (SELECT FROM hud_point WHERE series_id = s.id AND status <> ALL(%(never)s)))
         GROUP BY suite ORDER BY suite
         """,
-        {"stream": stream.pk},
+        {"stream": stream.pk, "never": NEVER},
     )
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
     accelerators, counted = visible_accelerators(), ("experiments", "cases", "arches")

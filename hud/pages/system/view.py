@@ -16,7 +16,6 @@ from hud.hosts import heartbeats, queues
 from hud.judging.regressions import fleet
 from hud.pages import data
 from hud.pages.health import failed_requests, node_problems, shared_parts, site_figures
-from hud.server.embedded import HOLES, has_holes
 from hud.tables.formatting import ago, bytes_text, duration, plain, plain_count
 from hud.tables.html import NOTHING, badge_html, facts, join, span
 from hud.tables.table import Column, DataTable
@@ -27,6 +26,7 @@ from runner.schema import protocol
 class Part:
     name: str
     problem: str
+    warning: str = ""
     age_s: float | None = None  # since its last heartbeat
     waiting: int | None = None
     oldest_s: float | None = None
@@ -41,7 +41,7 @@ class Figure:
 
 
 def _state(part: Part, _page: None) -> SafeString:
-    return join(badge_html("failed" if part.problem else "ok"), span(part.problem, "reason"))
+    return join(badge_html("failed" if part.problem else "ok"), span(part.problem or part.warning, "reason"))
 
 
 def _seconds(value_s: float | None) -> object:
@@ -51,6 +51,7 @@ def _seconds(value_s: float | None) -> object:
 _PARTS = DataTable[Part, None](
     Column("name", "Part", show=plain, is_head=True),
     Column("problem", "State", draw=_state),
+    "warning",
     Column("age_s", "Last heartbeat", show=_seconds, css="num"),
     Column("waiting", "Waiting", css="num"),
     Column("oldest_s", "For", lambda part: part.oldest_s if part.waiting else None, show=_seconds, css="num"),
@@ -78,7 +79,6 @@ def system(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "parts": _PARTS.html(parts, None),
         "nodes": facts((name, ago(last)) for name, last in nodes.items()),
         "versions": facts(versions.items()),
-        "redis_warning": f"Redis {versions['Redis']} is {HOLES}" if _is_old(versions["Redis"]) else "",
         "figures": _FIGURES.html(figures, None),
     }
     return render(request, "system/system.html", context)
@@ -117,8 +117,3 @@ def _versions() -> dict[str, str]:
         "Python": platform.python_version(),
         "Django": django.get_version(),
     }
-
-
-def _is_old(redis_version: str) -> bool:
-    numbers = redis_version.split(".")
-    return all(number.isdecimal() for number in numbers) and has_holes([int(number) for number in numbers])

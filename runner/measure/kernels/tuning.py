@@ -335,7 +335,7 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
         launcher = _launcher(autotuner, text)
         given.check(slot, launcher)
         if given.only_looks:
-            return True
+            return _has_read_file(autotuner)
         # neither coordinate descent nor the tuning of combined kernels goes on from here
         launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
         if given.files:
@@ -346,6 +346,14 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
         return False
     autotuner.launchers = [launcher]
     _forced.append(name)
+    return True
+
+
+def _has_read_file(autotuner: Any) -> bool:
+    """Return True. Raise Miss if inductor says that it found no `.best_config` of this kernel."""
+    state = (getattr(autotuner, "autotune_cache_info", None) or {}).get("autotune_cache_state")
+    if state in {"miss", "force_disabled"}:
+        raise Miss(f"inductor read no file of its choice ({state})")
     return True
 
 

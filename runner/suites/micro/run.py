@@ -145,13 +145,14 @@ def _call_results(
         lambda: kernel.eager(*kernel.operands), compiled_call, device, TimingPlan(at_least, _BUDGET_S)
     )
     pipelined = pipelined_ms(compiled_call, device, windows=_SAMPLES)
+    moved = {"moved_bytes": kernel.moved_bytes}
     results = [
-        *latency_results(times, call_time.CLOCK),
-        Result("back_to_back_latency_ms", pipelined, call_time.PIPELINED_CLOCK),
+        *latency_results(times, call_time.CLOCK, moved_bytes=kernel.moved_bytes),
+        Result("back_to_back_latency_ms", pipelined, call_time.PIPELINED_CLOCK, facts=moved),
     ]
     if kernel.ceiling != ceilings.MATMUL:
         bandwidth = gbps(kernel.moved_bytes, times.compiled)
-        results.append(Result("call_bandwidth_gbps", bandwidth, call_time.CLOCK))
+        results.append(Result("call_bandwidth_gbps", bandwidth, call_time.CLOCK, facts=moved))
     return results
 
 
@@ -161,15 +162,15 @@ def _device_results(kernel: Kernel, compiled: Callable[..., torch.Tensor], devic
         kernel.eager, compiled, kernel.operands, device, ReplayPlan(kernel.moved_bytes)
     )
     clock, n = graph_replay.CLOCK, len(times.compiled)
+    moved = {"moved_bytes": kernel.moved_bytes}
     bandwidth = []
     if kernel.ceiling == ceilings.MATMUL:
         reached = tflops(kernel.flops, times.compiled)
     else:
         reached = gbps(kernel.moved_bytes, times.compiled)
-        moved = {"moved_bytes": kernel.moved_bytes}
         bandwidth = [Result("device_bandwidth_gbps", reached, clock, facts=moved)]
     return [
-        Result("device_latency_ms", times.compiled, clock, facts=times.facts),
+        Result("device_latency_ms", times.compiled, clock, facts={**times.facts, **moved}),
         *bandwidth,
         share_of_ceiling(kernel.ceiling, reached, device, clock),
         Result("device_speedup", [times.speedup], clock, n=n),
@@ -210,7 +211,8 @@ def _gpt_fast_results(kernel: Kernel) -> list[Result]:
         # time multiplied by flops, as benchmark.py has it
         values = [time_ms * 1e3 * kernel.flops / 1e9 / _A100_40GB_TFLOPS for time_ms in times_ms]
         return [Result("flops_utilization", values, _GPT_FAST_CLOCK)]
-    return [Result("memory_bandwidth(GB/s)", gbps(kernel.moved_bytes, times_ms), _GPT_FAST_CLOCK)]
+    values, moved = gbps(kernel.moved_bytes, times_ms), {"moved_bytes": kernel.moved_bytes}
+    return [Result("memory_bandwidth(GB/s)", values, _GPT_FAST_CLOCK, facts=moved)]
 
 
 def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:

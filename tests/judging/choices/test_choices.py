@@ -74,6 +74,13 @@ def test_choices_that_are_not_known_leave_no_ratio_where_they_take_most_of_the_t
     assert same_choice_ratios([], own) == [None, None, None]
 
 
+def test_slower_code_at_one_choice_is_no_bad_luck() -> None:
+    before, after = ([[("a", "x", us), ("b", "x", 5.0)]] for us in (10.0, 12.0))
+    found = autotune_regret([*before * 30, *after * 10])
+    assert found is not None
+    assert (found.value, found.spread) == pytest.approx((0.0, 0.0), abs=1e-12)
+
+
 def test_choices_seen_once_leave_a_regret_open_where_they_are_more_than_a_tenth() -> None:
     def regret(times: list[tuple[str, float]]) -> Regret | None:
         return autotune_regret([[("slot", choice, us)] for choice, us in times])

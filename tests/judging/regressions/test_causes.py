@@ -101,6 +101,26 @@ def test_one_step_is_one_cause_on_all_archs_and_metrics() -> None:
     assert counts == {"causes": 1, "series": 1}
 
 
+def test_one_change_in_three_models_on_two_backends_is_one_cause() -> None:
+    stream = Stream.objects.get_or_create(name="nightly")[0]
+    good, first = (
+        create_run(stream=stream, branch="main", commit=commit, order_time=NOW - timedelta(days=days))
+        for commit, days in (("c0", 2), ("c1", 1))
+    )
+    for backend in ("inductor", "inductor_cudagraphs"):
+        for case in ("convnext_base", "mobilenetv3_large_100", "resnet50"):
+            experiment = create_experiment(suite="timm", case=case, knobs={}, backend=backend)
+            point = create_measurement(experiment, metric="speedup", value=1.0, run=first)
+            create_regression(point, change=-0.08, last_good_run=good)
+    drifting = create_experiment(suite="timm", case="resnet50", knobs={}, arch="b200")
+    drift = create_measurement(drifting, metric="speedup", value=1.0, run=first)
+    create_regression(drift, change=-0.05, last_good_run=good, kind="drift")
+    make_causes()
+    assert sorted(map(len, members().values())) == [1, 6], "a drift has no single commit"
+    backends = "inductor, inductor_cudagraphs"
+    assert Cause.objects.filter(title=f"6 experiments of timm on {backends} moved together").exists()
+
+
 def test_a_decision_is_of_the_whole_cause_or_of_none() -> None:
     run = night()
     rows = [regression(case, run) for case in "abc"]

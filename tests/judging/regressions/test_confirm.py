@@ -22,6 +22,7 @@ from tests.support.factories import (
     create_measurement,
     create_metric,
     create_run,
+    create_upload,
 )
 
 pytestmark = pytest.mark.django_db
@@ -165,6 +166,40 @@ def test_pairs_of_one_torch_with_other_variables(
     confirm()
     one.refresh_from_db()
     assert one.state == state
+
+
+@pytest.mark.parametrize(
+    ("place", "base", "head", "state"),
+    [
+        ("h200-a", "night", 2000.0, "confirmed"),
+        ("h200-a", "night", 2501.0, "dismissed"),
+        ("h200-a", "other", 2501.0, "open"),
+        ("h200-b", "night", 2501.0, "open"),
+    ],
+)
+def test_uploaded_pairs_decide_on_what_their_host_uploaded(
+    experiment: Experiment, place: str, base: str, head: float, state: str
+) -> None:
+    one, upload = regression(experiment, "open", (NEW, NEW)), create_upload()
+    for run, name in ((one.last_good_run, "night"), (one.first_run, "planted")):
+        assert run
+        Run.objects.filter(pk=run.pk).update(upload=upload, interpreter=name)
+    sides = {"base_interpreter": base, "interpreter": "planted"}
+    pairs = create_run(upload=upload, host_name=place, order_time=timezone.now(), **sides)
+    measure_pairs(pairs, experiment, (NEW, NEW), (2500.0, head))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == state
+
+
+def test_pairs_of_a_suite_decide_on_each_experiment(host: Host, experiment: Experiment) -> None:
+    """Nobody asked for this experiment alone."""
+    one = regression(experiment, "open")
+    run = create_run(base_interpreter="stable", interpreter="default", requested_by="mara")
+    measure_pairs(run, experiment, (OLD, NEW), (2500.0, 2000.0))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "confirmed"
 
 
 def test_pairs_of_the_same_torch_say_nothing_of_the_regression(host: Host, experiment: Experiment) -> None:

@@ -150,6 +150,9 @@ def test_a_slow_drift_is_no_step() -> None:
     assert [(one.kind, one.state) for one in Regression.objects.all()] == [("drift", "open")]
     look_back()
     assert [(one.kind, one.state) for one in Regression.objects.all()] == [("drift", "open")]
+    began = find(values, "up")
+    assert began
+    assert began.first == pytest.approx(60, abs=4), "where it began, whatever it is compared with"
     stepped = [2500.0 + noise[day] - 100 * (day > 80) for day in range(130)]
     found = find(stepped, "up")
     assert found

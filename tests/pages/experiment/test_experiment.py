@@ -232,9 +232,9 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
         ("aot_eager", 0.8),
         ("cudagraphs", 1.1),
     ]
-    assert len(page.charts.rows[0].overlays[other.pk]) == 3
+    assert len(page.charts.rows[0].overlays[other.backend]) == 3
     text = text_of(client, own, f"?overlay={other.pk}")
-    assert text.count('class="overlay o0"') == 1
+    assert text.count('class="overlay o0 s4"') == 1, "aot_eager has its colour here too"
     assert 'href="?stream=import#history" class="overlay-box" role="checkbox" aria-checked="true"' in text
     assert f'href="?overlay={other.pk}%2C{pages["cudagraphs"].pk}&amp;stream=import#history"' in text
     assert client.get(f"/experiments/{own.pk}.json").json()["backends"][1]["value"] == 0.8

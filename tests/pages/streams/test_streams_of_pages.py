@@ -20,6 +20,22 @@ NEWEST = datetime(2026, 11, 21, 3, tzinfo=timezone.utc)
 PAGES = ("/", "/compilers/", "/overview.json", "/overview.csv", "/compilers.json", "/compilers.csv")
 
 
+def test_what_measured_nothing_is_in_no_picker_and_no_news(client: Client) -> None:
+    run = night("nightly", 1)
+    failed = create_run("failed", stream=stream_of("nightly"), retry_of=run)
+    elsewhere = create_experiment(suite="torchbench", case="nanogpt", arch="cpu-x86_64", device="cpu")
+    create_measurement(elsewhere, metric="speedup", value=None, status="unsupported", run=failed)
+    comparison = client.get("/?stream=nightly").context["comparison"]
+    assert comparison.choices["arch"] == ["h200"]
+    assert comparison.other_arches == []
+    (listed,) = streams.listed()
+    assert listed.newest == run.created
+    suites = {
+        row["name"]: row["experiments"] for row in client.get("/suites.json?stream=nightly").json()["items"]
+    }
+    assert suites["torchbench"] == 0
+
+
 def stream_of(name: str) -> Stream:
     return Stream.objects.get_or_create(name=name)[0]
 

@@ -88,6 +88,13 @@ def test_it_shows_every_combination_and_what_moved(client: Client, model: None) 
     assert '#i-worse"/></svg> 1</span></a>' in text
 
 
+def test_what_another_column_shows_stands_beside_nothing_worse(client: Client) -> None:
+    measure()
+    create_verdict(measure(metric="cold_compile_s"), "regressed", change=0.2)
+    lead = page_of(client, ADDRESS).partition("</p>")[0]
+    assert "metric=cold_compile" in lead
+
+
 def test_data_have_all_columns_the_trend_and_where_each_is_worst(client: Client, model: None) -> None:
     answer = client.get(f"{ADDRESS[:-1]}.json").json()
     assert (answer["suite"], answer["case"], answer["stream"]) == ("huggingface", "T5Small", "nightly")

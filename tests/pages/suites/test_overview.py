@@ -27,7 +27,7 @@ from tests.support.factories import (
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 30
+STATEMENTS = 32
 
 
 def test_an_empty_site_says_what_to_do(client: Client) -> None:
@@ -177,6 +177,8 @@ def test_it_says_whether_a_regression_could_be_found(client: Client) -> None:
 
 
 def test_what_improved_in_the_night_stands_there_with_the_numbers_of_its_point(client: Client) -> None:
+    earlier = create_measurement(value=1920, at=timezone.now() - timedelta(days=1))
+    create_verdict(earlier, "unchanged", level=1920)
     run = create_run(order_time=timezone.now(), commit="b" * 40)
     one = create_measurement(value=2400, run=run)
     create_verdict(one, "improved", change=0.25, factor=12, noise=0.02, level=1920)
