@@ -35,7 +35,7 @@ from hud.notifications.sending import (
     post,
     secret_key,
 )
-from hud.notifications.texts import DIGEST, TEST, headline, plain_text, request_of
+from hud.notifications.texts import DIGEST, TEST, headline, plain_text, request_of, unlinked
 from hud.states.regressions import TOLD
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ def save(follow: Follow, *, who: str) -> None:
         follow.secret = follow.secret or token_urlsafe(32)
     if follow.channel not in POSTED and not (follow.channel == Channel.MAIL and _is_of_operators(follow)):
         follow.url = ""  # mail goes to the address of the login
-    if follow.channel == Channel.MAIL and "@" not in follow.receiver[1]:
+    address = follow.receiver[1]
+    if follow.channel == Channel.MAIL and not ("@" in address and address.isprintable()):
         raise ValidationError({"url": "this needs a mail address, and the login has none"})
     if follow.channel in POSTED:
         try:
@@ -225,7 +226,7 @@ def _send(delivery: Delivery, now: datetime, begin: Callable[[], object]) -> Web
         raise CannotSend("EMAIL_HOST is not set")
     domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip(">")
     about = {"Message-ID": f"<{delivery.message_id}@{domain}>", "Auto-Submitted": "auto-generated"}
-    subject, text = headline(delivery.event, delivery.data), plain_text(delivery)
+    subject, text = unlinked(headline(delivery.event, delivery.data)), plain_text(delivery)
     with get_connection() as server:
         begin()
         EmailMessage(subject, text, to=[address], headers=about, connection=server).send()

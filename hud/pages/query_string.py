@@ -6,10 +6,12 @@ An invalid value is ignored, and the page says so; data are refused with a 400. 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
+from datetime import date
 from typing import Any, TypeVar
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator
 from django.http import QueryDict
 from django.utils.safestring import SafeString
 
@@ -19,6 +21,7 @@ from runner.formats.errors import Fault
 
 MAX_ID = 2**31 - 1
 MAX_PAGE = 10_000
+_LAST_DAY = MaxValueValidator(date(9998, 12, 31))  # has a day after it
 T = TypeVar("T")
 
 
@@ -59,7 +62,7 @@ def number(most: int = MAX_ID, *, least: int = 1, default: int | None = None, **
 
 
 def day(**about: Any) -> Any:
-    return parameter(forms.DateField(required=False), type="date", **about)
+    return parameter(forms.DateField(required=False, validators=[_LAST_DAY]), type="date", **about)
 
 
 # The condition of `named` on a text called words

@@ -67,6 +67,22 @@ def test_what_meets_all_conditions_is_sent_and_nothing_else(wanted: dict[str, st
     assert [text for text, _url in preview(made)[1]] == [message.subject for message in mail.outbox]
 
 
+def test_a_name_of_several_lines_is_sent_and_no_address_has_any(client: Client) -> None:
+    follow(person())
+    regress("a\nBcc: b@example.org")
+    assert deliver() == 1
+    assert "a Bcc: b@example.org" in mail.outbox[0].subject
+    with pytest.raises(ValidationError):
+        follow(person("olga", Role.OPERATOR), url="a@example.org\nBcc: b@example.org")
+
+
+def test_a_suite_that_no_address_has_is_listed(client: Client) -> None:
+    vera = person()
+    follow(vera, suite="a/b")
+    client.force_login(vera)
+    assert "a/b" in client.get("/follow/").text
+
+
 def test_an_owner_and_one_regression_with_its_cause_are_followed() -> None:
     vera, olga = person(), person("olga", Role.OPERATOR)
     mine, other = regress(), regress("gemv")

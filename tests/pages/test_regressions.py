@@ -57,6 +57,7 @@ def test_the_page_shows_what_waits_and_its_history(client: Client, regression: R
     opened = client.get("/regressions/", {"open": regression.pk}).context["markdown"]
     assert "layer\\_norm" in opened, "as a comment on GitHub writes it"
     assert client.get("/regressions/", {"tab": "accepted"}).status_code == 200
+    assert client.get("/regressions/", {"open": regression.pk + 1}).context["complaints"], "it is gone"
     assert client.get("/regressions.json", {"tab": "nonsense"}).status_code == 400
 
 

@@ -161,5 +161,5 @@ def apart(row: ComparedRow) -> str:
 
 @lru_cache(maxsize=1024)  # metrics and suites come again in each row
 def _safe(text: str) -> str:
-    """Return text that stays inside a cell of a Markdown table and is no markup."""
-    return " ".join(_MARKUP.sub(r"\\\g<0>", text).split())
+    """Return text that stays inside a cell of a Markdown table, is no markup and mentions nobody."""
+    return " ".join(_MARKUP.sub(r"\\\g<0>", text).split()).replace("@", "@\u200b")

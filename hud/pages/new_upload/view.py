@@ -15,9 +15,9 @@ from hud.accounts.keys import create_key, with_owners
 from hud.accounts.limits import UPLOAD_BYTES, UPLOADS
 from hud.ingest import BadUpload, Receipt, TooManyRecords, import_jobs, inflate, ingest, is_compressed
 from hud.ingest.receive import Content
-from hud.models import ApiKey, Import, Run
+from hud.models import OPERATORS_OWN, ApiKey, Import, Run
 from hud.problems import Problem
-from hud.runs.streams import of_new_key, slug
+from hud.runs.streams import named, of_new_key, slug
 from hud.sql import fetch_named
 from runner.formats import FORMATS
 from runner.formats.errors import LARGER_FILES, Fault, UploadTooLarge
@@ -52,8 +52,11 @@ class Outcome:
 def new_upload(request: HttpRequest) -> HttpResponse:
     """Show the form, and of a file that was sent what would be stored, or with `do=store` what was."""
     outcome, status = None, 200
-    if request.method == "POST" and (file := request.FILES.get("file")):
-        outcome = Outcome(file.name or "", file.size or 0, request.POST.get("do") == "store")
+    if request.method == "POST":
+        file = request.FILES.get("file")
+        outcome = Outcome(
+            getattr(file, "name", ""), getattr(file, "size", 0), request.POST.get("do") == "store"
+        )
         try:
             _take(request, file, outcome)
         except BadUpload as error:
@@ -76,6 +79,8 @@ def new_upload(request: HttpRequest) -> HttpResponse:
 
 def _take(request: HttpRequest, file: Any, outcome: Outcome) -> None:
     """Read the file, and store it where that was asked for. Raise BadUpload, Problem."""
+    if file is None:
+        raise BadUpload("choose a file")
     if outcome.size_bytes > settings.HUD_MAX_BODY_BYTES:
         raise UploadTooLarge(f"the file is over {settings.HUD_MAX_BODY_BYTES} bytes; {LARGER_FILES}")
     given = {name: request.POST[name] for name in DESCRIPTIONS if request.POST.get(name)}
@@ -121,13 +126,15 @@ def _describe(outcome: Outcome, receipt: Receipt) -> None:
 
 def _key_of(user: User, *, is_operator: bool) -> ApiKey:
     """Return the key of a person's uploads here, whose secret nobody has; made with the first one. Its stream
-    is the person's own."""
+    is the person's own, with a number where another's has the name."""
     scopes = ["rules", "upload"] if is_operator else ["upload"]
     condition = """own.name = %(name)s AND own.owner_id = %(person)s AND own.revoked IS NULL
         AND own.scopes = %(scopes)s::varchar[]"""
     asked = {"name": _KEY, "person": user.pk, "scopes": scopes}
     if not (keys := with_owners(condition, **asked)):
         name = slug(user.get_username()) or "uploads"
+        if not is_operator and (name in OPERATORS_OWN or named(name).exclude(owner=user).exists()):
+            name = f"{name[:48]}-{user.pk}"
         stream = of_new_key(_KEY, name, scopes=scopes, owner=user, is_operator=is_operator)
         create_key(name=_KEY, scopes=scopes, who=user.get_username(), owner=user, stream=stream)
         keys = with_owners(condition, **asked)

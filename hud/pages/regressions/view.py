@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -78,6 +79,8 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         if page.detail:
             about["detail"] = page.detail.to_json()
         return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, **about)
+    if filters.open and not page.detail:
+        complaints.append(f"open: there is no regression {filters.open}")
     page.may_decide = "accept" in scopes_of(request)
     page.others = query_string.without(request.GET, "stream", "open", "id")
     offered = {
@@ -195,9 +198,11 @@ def _decide(request: HttpRequest, regression: Regression, event: str, note: str,
     assert isinstance(user, User)
     who = user.get_username()
     if event in {"mine", "unassign"}:
-        members = list(of_cause(regression).select_related("series__experiment"))
-        for member in members:
-            events.assign(regression=member, owner=user if event == "mine" else None, who=who)
+        with transaction.atomic():
+            cause = of_cause(regression).select_related("series__experiment").order_by("pk")
+            members = list(cause.select_for_update(of=("self",)))
+            for member in members:
+                events.assign(regression=member, owner=user if event == "mine" else None, who=who)
         return {member.pk for member in members}
     end = until if event == "mute" else None
     return events.decide(regression, "mute" if event == "unmute" else event, who=who, note=note, until=end)

@@ -187,6 +187,7 @@ def test_without_filters_it_shows_means_of_the_default_subject(client: Client, r
 
 def test_unknown_names_are_said_and_refused_in_data(client: Client, runs: list[Run]) -> None:
     for name, value in {
+        "to": "9999-12-31",
         "backend": "nonsense",
         "metric": "nonsense",
         "relative": "x",

@@ -98,6 +98,12 @@ def test_a_bad_file_is_answered_in_words(
     assert not Run.objects.exists()
 
 
+def test_without_a_file_it_says_so(person: Client) -> None:
+    answer = person.post("/uploads/new/", {"do": "store"})
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.content.decode()
+
+
 def test_sizes_are_bounded(person: Client, settings: Any) -> None:
     settings.HUD_MAX_BODY_BYTES = 1000
     for body in (b" " * 1001, gzip.compress(b" " * 100_000)):
@@ -120,6 +126,15 @@ def test_a_stream_of_somebody_else_is_refused(person: Client) -> None:
     Stream.objects.create(name="theirs", owner=create_user("other", role=Role.UPLOADER))
     assert send(person, do="store", stream="theirs").status_code == 403
     assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["nightly", "theirs", "import"])
+def test_whose_login_is_the_name_of_anothers_stream_has_an_own_one(client: Client, name: str) -> None:
+    Stream.objects.create(name="theirs", owner=create_user("other"))
+    user = create_user(name, role=Role.UPLOADER)
+    client.force_login(user)
+    assert send(client, do="store").status_code == 200
+    assert Run.objects.get().stream.owner == user
 
 
 @pytest.mark.browser

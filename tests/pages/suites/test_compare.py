@@ -382,6 +382,7 @@ def test_page_and_markdown_show_the_same_rows(client: Client, nights: tuple[Run,
     slower = model("slower").series.get().measurement_set.filter(run=head)[0]
     regression = create_regression(slower)
     measured(head, model("<b>|*"), 1.0)
+    measured(head, model("@team"), 1.0)
     text = client.get("/compare/", sides(base, head)).content.decode()
     assert f"/regressions/?stream={nights[0].stream}&amp;open={regression.pk}" in text
     assert "<b>|*" not in text
@@ -389,13 +390,14 @@ def test_page_and_markdown_show_the_same_rows(client: Client, nights: tuple[Run,
     api = Client(headers={"authorization": f"Bearer {secret}"})
     answer = api.get("/api/v1/compare", {**sides(base, head), "format": "md"})
     assert answer["Content-Type"].startswith("text/markdown")
+    assert "@team" not in answer.content.decode(), "nobody is mentioned where it is pasted"
     lines = [
         line for line in answer.content.decode().splitlines() if line.startswith("| ") and "timm" in line
     ]
-    assert len(lines) == 8  # a mean, and seven experiments
+    assert len(lines) == 9  # a mean, and eight experiments
     only = client.get("/compare.json", {**sides(base, head), "verdict": "regressed"}).json()["items"]
     assert [row["case"] for row in only] == ["slower"]
-    assert client.get("/compare.csv", sides(base, head)).content.decode().count("\n") == 8
+    assert client.get("/compare.csv", sides(base, head)).content.decode().count("\n") == 9
 
 
 def test_the_chooser_tells_uploads_of_one_minute_apart(

@@ -171,6 +171,13 @@ def test_a_foreign_stream_never_mixes_in(client: Client, model: None) -> None:
     assert {one["value"] for one in items(client, "?stream=laptop")} == {99.0, 0.01}
 
 
+def test_what_is_missing_is_said_beside_a_name_that_no_address_has(client: Client, db: None) -> None:
+    create_experiment(suite="timm", case="resnet\n50")
+    answer = client.get("/models/timm/resnet50/")
+    assert answer.status_code == 404
+    assert "resnet\n50" in answer.text
+
+
 def test_without_a_stream_it_is_one_with_results_and_a_named_one_may_have_none(client: Client) -> None:
     measure("laptop")
     assert 'aria-current="true">laptop' in page_of(client, ADDRESS)
