@@ -100,6 +100,22 @@ def test_compile_time_is_told_by_its_phases_and_not_by_kernels(client: Client) -
         Commit.objects.all().delete()
 
 
+def test_kernels_of_an_experiment_explain_no_compile_time(client: Client) -> None:
+    for metric, explains in (("cold_compile_s", False), ("gpu_busy_ms", True)):
+        regression = two_runs(metric)
+        experiment = regression.series.experiment
+        for slower in (30.0, 40.0):
+            run = create_run(commit="e" * 40)
+            create_measurement(experiment, metric=metric, value=slower, run=run)
+            store(compiled(kernel("triton_poi_0", slower)), experiment=experiment, run=run)
+        page = client.get(f"/experiments/{experiment.pk}/?stream=import&metric={metric}").context["page"]
+        moved = regression.last_good_run_id, regression.first_run_id
+        assert page.compilations.table
+        assert (tuple(page.compilations.runs) == moved) == explains
+        Regression.objects.all().delete()
+        Commit.objects.all().delete()
+
+
 def test_no_commit_ranks_first_for_a_drift(client: Client) -> None:
     drift = two_runs("gpu_busy_ms", kind="drift")
     page = client.get(f"/regressions/?stream=import&id={drift.pk}")

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from hud.corrections import notes
 from hud.hosts.registration import is_visible, present_accelerators
+from hud.judging.regressions.commits import area_of
 from hud.models import (
     ACTIVE,
     Annotation,
@@ -216,7 +217,7 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
         return page
     page.origin = _origin_of(page.newest)
     regression, base, head = page.charts.active, choice.base, choice.head
-    if regression and base is None and head is None:
+    if regression and base is None and head is None and not area_of(regression.series.metric.name):
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
     _add_actions(page)
