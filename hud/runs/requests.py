@@ -38,7 +38,7 @@ from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue, setting_text
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import IDENTITY, BadRequest, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
 from runner.suites import SUITES, suite_of
 from runner.suites.request import tasks_of_preset
@@ -338,9 +338,12 @@ def spec_of(
 
 def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
     """Return whether a task measures another experiment than this one, apart from the device."""
-    suite, identity = SUITES[spec.suite], {name: getattr(experiment, name) for name in IDENTITY}
-    there = replace(spec, device=experiment.device)
-    return bool(suite.problem_of(identity, there, suite.expected(there, {})))
+    suite = SUITES[spec.suite]
+    asked = suite.asked_knobs(experiment.knobs)
+    if not asked.keys() <= {option.name for option in suite.options}:
+        return True
+    same_knobs = spec.identity() == replace(spec, knobs=asked).identity()
+    return not same_knobs or suite.canonical(spec).backend != suite.canonical(replace(spec, knobs={})).backend
 
 
 def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
