@@ -15,7 +15,7 @@ from hud.models import Experiment, Point, Run, Task
 from hud.pages.experiment import view
 from hud.runs.forms import RerunForm
 from hud.runs.requests import spec_of
-from runner.schema.draws import ChoiceNoise, power_words
+from runner.schema.draws import ChoiceNoise, draws_to_decide, power_words
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
     create_accelerator,
@@ -114,7 +114,8 @@ def test_the_form_says_before_the_start_what_a_comparison_finds() -> None:
         create_run(), spec=spec_of(experiment, device="cuda"), accelerator=accelerator, state="done", **times
     )
     form = read_form(experiment)
-    words = [power_words(ChoiceNoise(), draws, process_s=12.0) for draws in (6, 10)]
+    numbers = 6, draws_to_decide(ChoiceNoise().noise)
+    words = [power_words(ChoiceNoise(), draws, process_s=12.0) for draws in numbers]
     assert all(said in form.fields["draws"].help_text for said in words)
     for value in (1.0, 1.002):
         create_measurement(experiment, metric="device_latency_ms", value=value, run=create_run())
