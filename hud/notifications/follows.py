@@ -41,7 +41,7 @@ from hud.states.regressions import TOLD
 logger = logging.getLogger(__name__)
 # seconds from one attempt to the next; after the last one a message is given up
 BACKOFF_S = (5, 30, 120, 600, 3600, 4 * 3600, 10 * 3600, 24 * 3600)
-_PREVIEWED = 300  # changes
+_PREVIEWED = 100  # changes
 _AT_ONCE_S = 30  # an attempt takes less; until then nobody else makes it
 _GONE = 410  # the receiver wants no more messages
 _OVERDUE_EVERY_S = 60.0

@@ -48,7 +48,8 @@ _KINDS = [(name, "f8" if name in _FLOATS else "?" if name == "undecided" else "i
 _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
     p."values", noise, level_points, p.quality, verdict, verdict_reason, level, factor"""
 _RAN = """metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))
-    AND (%(environments)s::int[] IS NULL OR environment_id = ANY(%(environments)s::int[]))"""
+    AND (%(environments)s::int[] IS NULL OR environment_id = ANY(%(environments)s::int[]))
+    AND (%(experiments)s::int[] IS NULL OR experiment_id = ANY(%(experiments)s::int[]))"""
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
 _IN_RUNS = f"""{_OF_SERIES} FROM hud_point p JOIN hud_series s ON s.id = p.series_id
     WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN}"""
@@ -112,8 +113,11 @@ class Points:
     own: Mapping[int, int] = field(default_factory=dict)  # cohort's → its experiment, where another
 
     @classmethod
-    def read(cls, side: ComparedSide, metrics: Collection[int]) -> Points:
-        """Return the points of these metrics: 1 statement, 2 of a run with several points of a series."""
+    def read(
+        cls, side: ComparedSide, metrics: Collection[int], experiments: Collection[int] | None = None
+    ) -> Points:
+        """Return the points of these metrics, and experiments if given: 1 statement, 2 of a run with several
+        points of a series."""
         statement = _ALL_OF_RUNS if len(side.runs) == 1 else _OF_RUNS
         if side.ab_side is not None:
             statement = _OF_AB_SIDE
@@ -123,6 +127,7 @@ class Points:
             "never_ran": [STATUS_CODES[name] for name in NEVER_RAN],
             "ab_side": side.ab_side,
             "environments": None if side.environments is None else list(side.environments),
+            "experiments": None if experiments is None else int_array(experiments),
         }
         columns = fetch_columns([*_COLUMNS.values()], statement, params)
         if statement is _ALL_OF_RUNS and np.unique(columns[2]).size < columns[2].size:

@@ -213,7 +213,7 @@ def between(
         run.order_time, run.stream = night.time, stream
         sides.append(ComparedSide(night.side, "night", night.side, run, night.runs, night.began))
     metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": list(names)})
-    points = [Points.read(side, [metric.pk for metric in metrics]).of(experiments) for side in sides]
+    points = [Points.read(side, [metric.pk for metric in metrics], experiments) for side in sides]
     cohort = Cohort.read(points, metrics, dict.fromkeys(("suite", "arch", "mode", "dtype"), ""))
     places = Places.read(points)
     known = [np.zeros(cohort.ids.size, bool)]
