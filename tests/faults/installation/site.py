@@ -227,7 +227,10 @@ class Site:
 
     def trusts_silence(self) -> bool:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) = 2 FROM hud_heartbeat WHERE trusted_from <= clock_timestamp()")
+            cursor.execute(
+                "SELECT count(*) = 2 FROM hud_heartbeat"
+                " WHERE name IN ('tick', 'web') AND trusted_from <= clock_timestamp()"
+            )
             return bool(cursor.fetchone()[0])
 
     @contextlib.contextmanager
