@@ -126,7 +126,7 @@ def impossible_reason(
         return ""
     least_ms = card.least_ms(moved, memory_gbps)
     if metric.unit == "GB/s" and value > (most := moved / least_ms / 1e6 if moved else card.l2_gbps):
-        return f"{value:,.0f} GB/s is more than the {most:,.0f} GB/s that {arch} can move"
+        return f"{value:.6g} GB/s is more than the {most:.6g} GB/s that {arch} can move"
     if metric.name in _MOVING and value < least_ms:
-        return f"{value:.4g} ms is less than the {least_ms:.4g} ms in which {arch} moves {moved:,.0f} bytes"
+        return f"{value:.4g} ms is less than the {least_ms:.4g} ms in which {arch} moves {moved:.6g} bytes"
     return ""

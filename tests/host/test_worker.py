@@ -115,6 +115,8 @@ def test_a_model_that_only_a_command_can_name_is_not_started(
     listed = fake.add(suite="huggingface", case="DistillGPT2", dtype="float32", knobs={})
     ring(fake.redis_url, QUEUE, RUN)
     wait_for(lambda: b"DistillGPT2" in listed.log, "the log of the listed one")
+    listed.cancel = True
+    wait_for(lambda: listed.state == "cancelled", "its end")
     assert unlisted.end["code"] == "unknown_task"
 
 

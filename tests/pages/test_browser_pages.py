@@ -182,7 +182,7 @@ def test_no_column_of_a_runs_results_is_cut(live_hud: Hud, quiet: Page, width: i
     create_verdict(measurement, "regressed", change=-0.125, noise=0.002, factor=12.5)
     quiet.set_viewport_size({"width": width, "height": 900})
     quiet.goto(f"{live_hud.url}/runs/{measurement.run_id}/")
-    expect(quiet.locator(".results thead th").last).to_have_text("Target")
+    expect(quiet.locator(".results thead th").last).to_have_text("Since, cause")
     assert quiet.locator(".scroll:has(.results)").evaluate("box => box.scrollWidth - box.clientWidth") <= 1
 
 

@@ -139,7 +139,7 @@ RESULTS = DataTable[Any, RunPage](
         cell_tooltip=lambda value: value.noise and f"noise {value.noise * 100:.2f} %",
     ),
     Column("", "Grey: noise", draw=_plot, css="fpc", hides_title=True, only=_is_judged),
-    Column("", "× noise", "factor", show=_factor, css="num", sort="noise", only=_is_judged),
+    Column("", "× noise", "factor", show=_factor, css="num times", sort="noise", only=_is_judged),
     Column(
         "", "Verdict", draw=lambda value, _page: verdict_badge(value, brief=True),
         only=lambda page: not page.run.is_ab,

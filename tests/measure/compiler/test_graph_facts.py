@@ -31,7 +31,7 @@ def traced(inductor_cache: dict[str, str], tmp_path_factory: pytest.TempPathFact
     variables = {"TORCH_TRACE": str(folder), **inductor_cache}
     ended = subprocess.run(
         [sys.executable, str(SCRIPT)],
-        env={**os.environ, **variables, "PYTHONPATH": str(SCRIPT.parents[2])},
+        env={**os.environ, **variables, "PYTHONPATH": str(SCRIPT.parents[3])},
         check=True,
         capture_output=True,
         text=True,
