@@ -65,7 +65,7 @@ def _separation(python: Interpreter) -> Iterator[_Finding]:
     """Say what benchmarks of `attach` could reach, if this user started it now."""
     with tempfile.TemporaryDirectory(prefix="compiler-hud-") as folder:
         problem = account.prepare(Path(folder), [python.path])
-        lacking = sandbox.prepare(Path(folder), [python.path])
+        lacking = sandbox.problem_of(Path(folder), [python.path])
     separated = "benchmarks of attach get a user id of their own: they reach neither the host's key nor Redis"
     shared = (
         "benchmarks of attach run as this user, so they can read the host's key and write to its Redis: "

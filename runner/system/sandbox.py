@@ -21,12 +21,19 @@ _TRIAL_S = 60
 def prepare(data: Path, pythons: Iterable[str]) -> str:
     """Let the workers of this agent start tasks in a sandbox. Return why they cannot, or ''. Call it after
     `account.prepare`."""
+    problem = problem_of(data, pythons)
+    if not problem:
+        os.environ[DATA] = str(data)
+    return problem
+
+
+def problem_of(data: Path, pythons: Iterable[str]) -> str:
+    """Return why an interpreter does not start in a sandbox, or ''."""
     if not shutil.which("bwrap"):
         return "bubblewrap is missing: apt-get install bubblewrap"
-    os.environ[DATA] = str(data)
     home = account.private_home(data)
     for python in pythons:
-        trial = command([python, "-c", "import runner.launch.child"], home)
+        trial = _command(data, [python, "-c", "import runner.launch.child"], home)
         variables = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         try:
             done = subprocess.run(
@@ -42,7 +49,6 @@ def prepare(data: Path, pythons: Iterable[str]) -> str:
         except (OSError, subprocess.SubprocessError) as error:
             problem = str(error)
         if problem:
-            del os.environ[DATA]
             return f"{python} does not start in a sandbox: {problem}"
     return ""
 
@@ -50,14 +56,16 @@ def prepare(data: Path, pythons: Iterable[str]) -> str:
 def command(arguments: Sequence[str], *writable: Path) -> list[str]:
     """Return a command that runs in a sandbox, in the first of the folders, if this host has one."""
     data = os.environ.get(DATA)
-    if not data:
-        return list(arguments)
+    return _command(Path(data), arguments, *writable) if data else list(arguments)
+
+
+def _command(data: Path, arguments: Sequence[str], *writable: Path) -> list[str]:
     cache = Path(account.environment(os.environ).get("HOME", "/")) / ".cache" / machine.cache_folder().name
     options = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc"]
-    for folder in (*_PRIVATE, data):
+    for folder in (*_PRIVATE, str(data)):
         options += ["--tmpfs", folder]
     options += ["--ro-bind-try", f"{data}/interpreters", f"{data}/interpreters"]
-    for path in map(str, (cache, account.private_home(Path(data)), *writable)):
+    for path in map(str, (cache, account.private_home(data), *writable)):
         options += ["--bind-try", path, path]
     options += ["--unshare-net", "--die-with-parent", "--chdir", str(writable[0])]
     return ["bwrap", *options, "--", *arguments]

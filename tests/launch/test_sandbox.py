@@ -102,6 +102,11 @@ def test_nothing_of_it_is_left(data: Path) -> None:
     assert not outcome.leftover
 
 
+def test_a_trial_changes_nothing(tmp_path: Path) -> None:
+    sandbox.problem_of(tmp_path, [sys.executable])
+    assert sandbox.DATA not in os.environ
+
+
 def test_without_bubblewrap_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(sandbox.DATA, raising=False)
