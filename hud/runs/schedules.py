@@ -5,7 +5,9 @@ transaction with its runs. After an outage only the latest missed time is made u
 of scheduled runs, between two of their tasks.
 """
 
+import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +32,10 @@ from runner.schema.suite import BadRequest
 from runner.schema.tasks import Replication, Selection
 from runner.suites import PRESETS, suite_of
 
+logger = logging.getLogger(__name__)
+# of a stored schedule: its zone, a folder or a name that is too long or that this machine does not know; cron
+_NO_TIMES = (ValueError, KeyError, OSError, CronSimError)
+
 FIELDS = "minute, hour, day of month, month, day of week"
 CEILINGS = "daily ceilings"  # the schedule of every new installation
 
@@ -39,7 +45,7 @@ SETTINGS = """name enabled cron time_zone preset suite cases modes dtypes backen
 
 @dataclass(frozen=True, slots=True)
 class ScheduleLine:
-    """A schedule with its next due time, None while it is disabled, and the last time it fired."""
+    """A schedule with its next due time, None while it has none, and the last time it fired."""
 
     schedule: Schedule
     next_due: datetime | None
@@ -63,7 +69,9 @@ def read() -> list[ScheduleLine]:
     schedules = Schedule.objects.select_related("stream").order_by("name")
     lines = []
     for schedule in schedules.prefetch_related(Prefetch("triggers", newest, to_attr="latest")):
-        due = next_due(schedule, timezone.now()) if schedule.enabled else None
+        due = None
+        with suppress(*_NO_TIMES):
+            due = next_due(schedule, timezone.now()) if schedule.enabled else None
         lines.append(ScheduleLine(schedule, due, next(iter(schedule.latest), None)))
     return lines
 
@@ -73,7 +81,7 @@ def check(schedule: Schedule) -> None:
     faults = {"cron": _cron_fault(schedule.cron), "suite": _request_fault(schedule)}
     try:
         ZoneInfo(schedule.time_zone)
-    except (ValueError, KeyError, OSError):  # a folder, an unknown name, a name that is too long
+    except _NO_TIMES:
         faults["time_zone"] = f"{schedule.time_zone!r} is no time zone; one is UTC, another Europe/Berlin"
     labels: Any = schedule.labels
     if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
@@ -174,7 +182,11 @@ def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
     assert now
     fired: list[ScheduleTrigger] = []
     for schedule in Schedule.objects.filter(enabled=True).order_by("pk"):
-        due = latest_due(schedule, now)
+        try:
+            due = latest_due(schedule, now)
+        except _NO_TIMES:  # the others go on
+            logger.exception("schedule %s was not fired", schedule.name)
+            continue
         if due >= schedule.active_from and not schedule.triggers.filter(due=due).exists():
             fired += filter(None, [fire(schedule, due)])
     return fired

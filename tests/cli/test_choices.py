@@ -48,8 +48,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What processes on a card of ours are given; each has a kernel that takes its choice, one that cannot,
-    and one without a choice."""
+    """Return the variables of processes on a card of ours; each has a kernel that takes its choice, one that
+    cannot, and one without a choice."""
     given: list[dict[str, Any]] = []
 
     def run(jobs: list[Job], _chosen: Any, context: Any, **_events: Any) -> list[TaskResult]:

@@ -141,6 +141,13 @@ def test_concurrent_ticks_fire_once(accelerator: Accelerator) -> None:
     assert (ScheduleTrigger.objects.count(), Run.objects.count()) == (1, 1)
 
 
+def test_a_schedule_of_an_unknown_zone_stops_no_other(accelerator: Accelerator) -> None:
+    broken, whole = create_schedule(name="broken"), create_schedule(name="whole")
+    Schedule.objects.filter(pk=broken.pk).update(time_zone="Mars/Olympus")
+    assert [trigger.schedule for trigger in schedules.fire_due(NIGHT)] == [whole]
+    assert [line.next_due is None for line in schedules.read()] == [True, False]
+
+
 def test_only_the_latest_missed_time_is_made_up(accelerator: Accelerator) -> None:
     create_schedule(since=NIGHT - timedelta(days=30))
     (trigger,) = schedules.fire_due(NIGHT + timedelta(hours=3))

@@ -1,4 +1,4 @@
-"""What became of a night's headline series, and which improved since the baseline."""
+"""Count what became of a night's headline series, and find which improved since the baseline."""
 
 import math
 from collections.abc import Collection

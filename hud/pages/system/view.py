@@ -1,4 +1,4 @@
-"""What the dashboard runs on: the parts of `/statusz` and `/readyz`, figures of `/metrics`, and versions."""
+"""Show operators the parts of `/statusz` and `/readyz`, figures of `/metrics`, and versions."""
 
 import platform
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the pages and the API say that came of a comparison at equal choices."""
+"""Check the answer of a comparison at equal choices, on pages and in the API."""
 
 from __future__ import annotations
 
