@@ -118,16 +118,12 @@ class Capture:
     def file(self, spec: TaskSpec) -> str:
         configs = (torch._dynamo.config, torch._inductor.config)
         lines = "\n".join(config.codegen_config() for config in configs).splitlines()
+        precision = f"torch.set_float32_matmul_precision({torch.get_float32_matmul_precision()!r})"
         return _FILE.format(
             command=spec.command(),
             version=torch.__version__,
             count="1 graph" if len(self.graphs) == 1 else f"{len(self.graphs)} graphs",
-            settings="\n".join(
-                [
-                    *(line for line in lines if "dir" not in line),  # folders that will be gone
-                    f"torch.set_float32_matmul_precision({torch.get_float32_matmul_precision()!r})",
-                ]
-            ),
+            settings="\n".join([*(line for line in lines if "_dir" not in line), precision]),  # no folders
             backend=self.backend,
             options=self.options,
             dynamic=True if spec.dynamic else None,
@@ -152,11 +148,10 @@ def _input(value: Any) -> str:
     numbers = value.detach() if value.numel() else value.new_zeros(1)
     if numbers.is_complex():
         numbers = torch.view_as_real(numbers)
-    numbers = numbers.double()
-    low, high, mean, std = (
-        float(f"{float(found):.9g}")
-        for found in (numbers.min(), numbers.max(), numbers.mean(), numbers.std(correction=0))
-    )
+    rounded = numbers.float()
+    exact = rounded if numbers.is_floating_point() else numbers
+    found = (exact.min(), exact.max(), rounded.mean(), rounded.std(correction=0))
+    low, high, mean, std = (float(f"{float(number):.9g}") for number in found)
     form = tuple(value.shape), tuple(value.stride()), value.dtype, str(value.device)
     return f"random{(*form, low, high, mean, std, value.requires_grad)}"
 
@@ -172,8 +167,9 @@ def reproduced(spec: TaskSpec) -> str:
     except Exception as error:  # noqa: BLE001 - what was captured before it may be what fails
         failure = failure_of(error)
     if not capture.graphs:
-        reason = "torch.compile captures no graph of this task"
-        raise failure or TaskFailure("unsupported", "no_graph", reason)
+        raise failure or TaskFailure(
+            "unsupported", "no_graph", "torch.compile captures no graph of this task"
+        )
     return capture.file(spec)
 
 
