@@ -206,6 +206,13 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
+def one_step(spec: TaskSpec) -> Json:
+    """Run a step in eager mode."""
+    with torch.set_grad_enabled(spec.mode == "training"):
+        StageSetup(spec).eager_once()
+    return None
+
+
 def compiles(spec: TaskSpec) -> Json:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
     setup = StageSetup(spec)
