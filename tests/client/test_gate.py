@@ -196,8 +196,10 @@ def test_a_report_is_one_file_and_has_every_experiment(
 def test_two_interpreters_of_a_host_are_measured(worker: Worker, command: list[str], status: int) -> None:
     sides = ["--base", "environment:old", "--head", "environment:new", "--dtype", "bfloat16"]
     words = [*command, *sides, "--suite", "huggingface", "--case", "T5Small", "--mode", "inference"]
+    words += ["--opt", "batch_size=4", "--opt", "size=tiny"]
     assert main([*words, "--budget", "5"]) == status
-    assert Run.objects.filter(base_interpreter="old", interpreter="new").count() == 1
+    run = Run.objects.get(base_interpreter="old", interpreter="new")
+    assert {task.spec["knobs"]["batch_size"] for task in run.tasks.all()} == {4}
     assert main(words) == 3  # without a budget nothing is measured
     assert Run.objects.filter(base_interpreter="old").count() == 1
 
