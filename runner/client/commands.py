@@ -89,8 +89,15 @@ def _run(run: Callable[[Hud, argparse.Namespace], int], options: argparse.Namesp
 def _gate(hud: Hud, options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI ends a job so; its runs are cancelled
     knobs = dict(map(_option, options.opt))
-    about = {"budget_min": options.budget, "cases": options.case, "knobs": knobs}
-    verdict = gate_refs(hud, options.base, options.head, **about, **_filters(options))
+    verdict = gate_refs(
+        hud,
+        options.base,
+        options.head,
+        budget_min=options.budget,
+        cases=options.case,
+        knobs=knobs,
+        **_filters(options),
+    )
     print(json.dumps(verdict.to_json()) if options.format == "json" else verdict.markdown())
     return verdict.status
 

@@ -133,13 +133,15 @@ def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
     config = template_config(source) or config_text(launcher.config)
     timed, offered = getattr(autotuner, _TIMED, {}), getattr(autotuner, _OFFERED, ())
     skipped = tuple(sorted(getattr(autotuner, _SKIPPED, {}).items()))[:_MOST_OFFERED]
-    taken = [getattr(launcher, name, None) for name in ("n_regs", "n_spills", "shared")]
+    registers, spills, shared_bytes = (
+        getattr(launcher, name, None) for name in ("n_regs", "n_spills", "shared")
+    )
     binary = ""
     with note("choices"):
         binary = str(launcher.cache_hash or "")
     # two lists that are cut alike would look the same
     offered = offered if len(offered) <= _MOST_OFFERED else ()
-    return Chosen(config, binary, len(timed), offered, *taken, skipped=skipped)
+    return Chosen(config, binary, len(timed), offered, registers, spills, shared_bytes, skipped)
 
 
 def _noting(method: Any, after: Callable[..., None], before: Callable[[Any], None] | None = None) -> Any:
