@@ -70,6 +70,8 @@ def passing_problem(error: BaseException | None) -> Problem | None:
         return Problem(503, "something that this refers to was just deleted; try again", retry_after_s=1)
     if isinstance(error, OSError) and error.errno in _FULL:
         return Problem(507, "the disk of the hud is full; try again", retry_after_s=30)
+    if isinstance(error, OSError) and error.errno == errno.EREMOTEIO:
+        return Problem(503, "the bucket of files is away; try again", retry_after_s=5)
     return None
 
 

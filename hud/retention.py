@@ -1,16 +1,14 @@
-"""Remove what has ended and is older than its kind is kept: rows, and files below `HUD_DATA`.
+"""Remove what has ended and is older than its kind is kept: rows and files.
 
 `manage.py tick` does it once a day in small batches, `manage.py prune` at once. A file goes after its row was
 committed away; one that is left behind by a crash has no row any more, and goes as an orphan.
 """
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -19,10 +17,12 @@ from django.db.models import BigIntegerField, Count, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
+from hud.files import files, names_in
 from hud.models import Artifact, Audit, IdempotencyKey, Import, KernelCode, LimitUse, Task
+from hud.runs.logs import log_name
 
-_BATCH = 500
-_ORPHAN_AGE_S = 24 * 3600  # a younger file may be one whose row is not committed yet
+_BATCH = 100  # of files in a bucket: a few seconds
+_ORPHAN_AGE = timedelta(days=1)  # a younger file may be one whose row is not committed yet
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rows:
     name: str
     old: QuerySet[Any]
     size: str = ""
-    files_of: Callable[[Any], Iterable[Path]] | None = None
+    files_of: Callable[[Any], Iterable[str]] | None = None
     cleared: Mapping[str, Any] = field(default_factory=dict)
 
     def measure(self) -> tuple[int, int]:
@@ -51,8 +51,8 @@ class Rows:
             rows.update(**self.cleared)
         else:
             rows.delete()
-        for path in chain.from_iterable(map(self.files_of, batch)) if self.files_of else ():
-            path.unlink(missing_ok=True)
+        for name in chain.from_iterable(map(self.files_of, batch)) if self.files_of else ():
+            files.delete(name)
         return len(batch)
 
 
@@ -62,14 +62,14 @@ class OrphanFiles:
     name = "orphan files"
 
     def measure(self) -> tuple[int, int]:
-        sizes = [path.stat().st_size for path in orphans()]
+        sizes = [files.size(name) for name in orphans()]
         return len(sizes), sum(sizes)
 
     def prune(self) -> int:
         """Remove a batch of them; return how many."""
         batch = list(islice(orphans(), _BATCH))
-        for path in batch:
-            path.unlink(missing_ok=True)
+        for name in batch:
+            files.delete(name)
         return len(batch)
 
 
@@ -82,14 +82,14 @@ def kinds() -> list[Rows | OrphanFiles]:
             "task logs",
             logs,
             "log_bytes",
-            lambda task: settings.HUD_DATA.glob(f"tasklogs/{task.run_id}/{task.uid}-*.log"),
+            lambda task: [log_name(task, attempt) for attempt in range(task.attempt + 1)],
             {"log_bytes": 0},
         ),
         Rows(
             "artifacts",
             Artifact.objects.filter(task__finished__lt=artifacts),
             "size_bytes",
-            lambda artifact: [settings.HUD_DATA / artifact.path],
+            lambda artifact: [artifact.path],
         ),
         Rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
@@ -112,25 +112,26 @@ def _before(days: float) -> datetime:
     return timezone.now() - timedelta(days=days)
 
 
-def orphans() -> Iterator[Path]:
+def orphans() -> Iterator[str]:
     """Yield the files of tasks and imports that no row names, other than young ones."""
-    for folder in sorted(settings.HUD_DATA.glob("artifacts/*/")):
-        paths = {str(path.relative_to(settings.HUD_DATA)): path for path in _old_files(folder)}
-        known = set(Artifact.objects.filter(path__in=paths).values_list("path", flat=True))
-        yield from (path for name, path in paths.items() if name not in known)
+    for folder in names_in("artifacts", folders=True):
+        names = names_in(folder)
+        yield from _old(names, Artifact.objects.filter(path__in=names).values_list("path", flat=True))
     before = _before(settings.HUD_KEEP_LOGS_DAYS)
-    for folder in sorted(settings.HUD_DATA.glob("tasklogs/*/")):
-        tasks = Task.objects.filter(run_id=folder.name) if folder.name.isdecimal() else Task.objects.none()
-        kept = {str(uid) for uid in tasks.exclude(finished__lt=before).values_list("uid", flat=True)}
-        kept |= {str(uid) for uid in tasks.filter(log_bytes__gt=0).values_list("uid", flat=True)}
-        yield from (path for path in _old_files(folder) if path.name.rpartition("-")[0] not in kept)
-    waiting = {str(uid) for uid in Import.objects.filter(finished=None).values_list("uid", flat=True)}
-    yield from (path for path in _old_files(settings.HUD_DATA / "imports") if path.name not in waiting)
+    for folder in names_in("tasklogs", folders=True):
+        run_id = folder.rpartition("/")[2]
+        tasks = Task.objects.filter(run_id=run_id) if run_id.isdecimal() else Task.objects.none()
+        named = tasks.exclude(finished__lt=before) | tasks.filter(log_bytes__gt=0)
+        named = named.only("uid", "run_id", "attempt")
+        kept = [log_name(task, n) for task in named for n in range(task.attempt + 1)]
+        yield from _old(names_in(folder), kept)
+    waiting = Import.objects.filter(finished=None).values_list("uid", flat=True)
+    yield from _old(names_in("imports"), [f"imports/{uid}" for uid in waiting])
 
 
-def _old_files(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder, if it exists, that have not changed for a day."""
-    for path in sorted(folder.glob("*")):
-        with suppress(OSError):
-            if path.is_file() and path.stat().st_mtime < time.time() - _ORPHAN_AGE_S:
-                yield path
+def _old(names: Iterable[str], named: Collection[str]) -> Iterator[str]:
+    """Yield the files that no row names and that have not changed for a day."""
+    for name in sorted({*names}.difference(named)):
+        with suppress(FileNotFoundError):
+            if files.get_modified_time(name) < timezone.now() - _ORPHAN_AGE:
+                yield name

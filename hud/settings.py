@@ -78,6 +78,9 @@ if HUD_ENV not in {"development", "production"}:
     raise ValueError(f"HUD_ENV is {HUD_ENV!r}; it must be development or production")
 PRODUCTION = HUD_ENV == "production"
 HUD_DATA = Path(os.environ.get("HUD_DATA") or BASE_DIR / "var").resolve()
+HUD_FILES = os.environ.get("HUD_FILES", "").rstrip("/")  # of tasks and imports, else below HUD_DATA
+if HUD_FILES and not re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/[\w./-]+)?", HUD_FILES):
+    raise ValueError(f"HUD_FILES is {HUD_FILES!r}; it must be s3://BUCKET or s3://BUCKET/PREFIX")
 HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
 HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
@@ -242,7 +245,7 @@ STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 if _plotly and _plotly.origin:
     STATICFILES_DIRS.append(("plotly", Path(_plotly.origin).parent / "package_data"))
 STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "default": {"BACKEND": "hud.files.bucket.Bucket" if HUD_FILES else "hud.files.folder.Folder"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 

@@ -84,6 +84,7 @@ LONGEST = (
     "test_regressions.py",
     "test_embedded.py",
     "test_backup.py",
+    "test_bucket.py",
     "test_formats.py",
     "test_worker.py",
     "test_launch.py",

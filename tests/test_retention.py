@@ -20,6 +20,7 @@ from django.utils import timezone
 from hud import retention
 from hud.accounts import audit
 from hud.accounts.keys import create_key
+from hud.files.folder import Folder
 from hud.hosts import heartbeats
 from hud.management.commands import tick
 from hud.models import (
@@ -70,8 +71,8 @@ def finished_task(position: int, age: timedelta) -> tuple[Task, list[Path]]:
     artifact = Artifact.objects.create(
         task=task, kind="trace", path=f"artifacts/{run.pk}/{uuid.uuid4()}", size_bytes=1000, sha256="0"
     )
-    files = [logs.log_path(task, 1), logs.log_path(task, 2), settings.HUD_DATA / artifact.path]
-    return task, [write(path, age=age) for path in files]
+    names = [logs.log_name(task, 1), logs.log_name(task, 2), artifact.path]
+    return task, [write(settings.HUD_DATA / name, age=age) for name in names]
 
 
 def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
@@ -174,7 +175,7 @@ def test_a_crash_leaves_no_row_without_its_file(
                 list(retention.batches())
 
     if dies_at == "after the rows":
-        prune_until_crash(Path, "unlink", crash)
+        prune_until_crash(Folder, "delete", crash)
         assert all(path.exists() for path in files)
         assert Task.objects.get().log_bytes == 0
     else:

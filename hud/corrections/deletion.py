@@ -4,7 +4,6 @@ A dry run deletes and rolls back, so that it answers exactly what a deletion tak
 the judge takes them: compilations, unjudged runs, series in the order of their ids, then runs.
 """
 
-import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -12,7 +11,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Count, Exists, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.expressions import RawSQL
@@ -21,6 +19,7 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.accounts.roles import Scopes
+from hud.files import delete_folder
 from hud.ingest.runs import changing_references
 from hud.models import (
     ACTIVE,
@@ -243,8 +242,7 @@ def _delete_runs_and_uploads(
     IdempotencyKey.objects.filter(receipt__run__in=run_ids).delete()
     # what a crash leaves behind goes as an orphan (`hud.retention`)
     for name, run_id in product(("artifacts", "tasklogs"), run_ids):
-        folder = settings.HUD_DATA / name / str(run_id)
-        transaction.on_commit(partial(shutil.rmtree, folder, ignore_errors=True))
+        transaction.on_commit(partial(delete_folder, f"{name}/{run_id}"), robust=True)
     return {"run_ids": run_ids, "upload_ids": emptied}
 
 

@@ -3,18 +3,13 @@
 `tick` breaks leases only while a host's silence cannot be ours: a gap in the heartbeats of tick or web starts
 a grace period.
 
-Bodies of imports, logs and artifacts lie in `HUD_DATA`, so all nodes must share it: each heartbeat is also
-one of the data folder, by the random id in its file `data_id`. The file's time is that of the heartbeat: in a
-copy of the folder it falls behind.
+All nodes must share the bodies of imports, logs and artifacts: each heartbeat is also one of the folder or
+bucket that has them (`hud.files`).
 """
 
-import os
-import secrets
 import socket
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cache
-from pathlib import Path
 
 from django.conf import settings
 from django.core.management.base import CommandError
@@ -22,34 +17,33 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from hud.files import files
 from hud.models import Heartbeat
 from hud.server.backup import MIGRATIONS
-from hud.server.embedded import written_once
 from hud.sql import fetch_tuples
 
 GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
-_FOLDER = "data-"  # begins the name of a data folder's heartbeat
+_FOLDER = "data-"  # begins the name of a heartbeat of a folder or bucket
 _NODE = "node-"  # begins that of a node, then the end of its host name
 _NODE_LETTERS = 15
 _RUNNING_S = 2 * GAP_S
-_FILE_TIME_S = 2  # to which a file system may round
 _START_LOCK = 7_014_003  # of nodes that start
 
 
 class CannotStart(CommandError, RuntimeError):
-    """Another node that runs uses a HUD_DATA that this one does not share, or the database is older than this
+    """Files cannot be used, or another node that runs uses others, or the database is older than this
     release. Of these two kinds of error manage.py and gunicorn print the words, and end."""
 
 
 def join() -> None:
-    """Join the nodes that run. Raise CannotStart unless they share this HUD_DATA. Without a database each
+    """Join the nodes that run. Raise CannotStart unless they share these files. Without a database each
     heartbeat joins, and `/readyz` says the same."""
     try:
         with transaction.atomic():
             fetch_tuples("SELECT pg_advisory_xact_lock(%s)", [_START_LOCK])
-            if problem := _schema_problem() or folder_problem():
+            if problem := _schema_problem() or files_problem():
                 raise CannotStart(problem)
-            _beat(_folder(settings.HUD_DATA))
+            _beat(_FOLDER + files.identity)
     except (OperationalError, InterfaceError):
         pass
 
@@ -61,9 +55,12 @@ def _schema_problem() -> str:
     return f"the database lacks migration {missing[0]}: run manage.py upgrade first" if missing else ""
 
 
-def folder_problem() -> str:
+def files_problem() -> str:
     """Return why this node may not work, since another one that runs has its files elsewhere, or ''."""
-    own = _folder(settings.HUD_DATA)
+    try:
+        own, noted = _FOLDER + files.identity, files.last_heartbeat()
+    except OSError as error:
+        return f"{files} cannot be used: {error}"
     running = fetch_tuples(
         """
         SELECT name, extract(epoch FROM last) FROM hud_heartbeat WHERE starts_with(name, %(prefix)s)
@@ -71,29 +68,20 @@ def folder_problem() -> str:
         """,
         {"prefix": _FOLDER, "running": _RUNNING_S},
     )
-    with (
-        settings.HUD_DATA / "data_id"
-    ).open() as file:  # opened, so that a network's file system asks for it
-        noted = os.fstat(file.fileno()).st_mtime + _FILE_TIME_S
     if all(name == own and last <= noted for name, last in running):
         return ""
     return (
-        f"HUD_DATA={settings.HUD_DATA} is not the folder of another node that runs on this database, or is a"
-        " copy of it: uploads, logs and artifacts would be lost between them. Share one folder, or stop the"
-        f" other node and wait {_RUNNING_S} s"
+        f"{files} is not what another node that runs on this database uses, or is a copy of it: uploads,"
+        " logs and artifacts would be lost between them. Share one folder or bucket, or stop the other node"
+        f" and wait {_RUNNING_S} s"
     )
 
 
-@cache
-def _folder(data: Path) -> str:
-    return _FOLDER + written_once(data / "data_id", secrets.token_hex(6))
-
-
 def beat(name: str) -> None:
-    """Store a heartbeat of process `name`, of its data folder and of its node. A start, a gap of over `GAP_S`
+    """Store a heartbeat of process `name`, of its files and of its node. A start, a gap of over `GAP_S`
     or a clock that went back moves `trusted_from`."""
     node = socket.gethostname().partition(".")[0]
-    _beat(name, _folder(settings.HUD_DATA), _NODE + node[-_NODE_LETTERS:])
+    _beat(name, _FOLDER + files.identity, _NODE + node[-_NODE_LETTERS:])
 
 
 def nodes() -> dict[str, datetime]:
@@ -121,7 +109,7 @@ def _beat(*names: str) -> None:
         {"names": list(names), "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
     )
     with suppress(OSError):  # the heartbeat counts more
-        os.utime(settings.HUD_DATA / "data_id", (float(beaten[-1][0]),) * 2)
+        files.note_heartbeat(float(beaten[-1][0]))
 
 
 def gap(name: str) -> timedelta:

@@ -15,22 +15,22 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import psutil
 from django.conf import settings
+from django.core.files.base import ContentFile
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import client_address
+from hud.files import files
 from hud.ingest.receive import Content, answer_of, ingest
 from hud.ingest.runs import keep_references
 from hud.models import ApiKey, Import
-from hud.problems import Problem
+from hud.problems import Problem, passing_problem
 from hud.runs.streams import for_upload
-from hud.server.embedded import make_folder
 from hud.server.processes import die_with_parent
 from hud.sql import fetch_tuples
 from runner.formats.errors import BadUpload
@@ -61,21 +61,18 @@ def submit(
             content_key=content.request_key, stream=stream, defaults=columns
         )
         if is_new:
-            path = body_path(job)
-            make_folder(path.parent)
-            path.touch(mode=0o600)
-            path.write_bytes(body)
+            files.save(body_name(job), ContentFile(body))
     return job
 
 
-def body_path(job: Import) -> Path:
-    return Path(settings.HUD_DATA) / "imports" / str(job.uid)
+def body_name(job: Import) -> str:
+    return f"imports/{job.uid}"
 
 
 def process(job: Import) -> None:
-    """Ingest an import. Raise MemoryError; OperationalError or InterfaceError without the database."""
+    """Ingest an import. Raise MemoryError; what `passing_problem` knows without the database or files."""
     try:
-        body = body_path(job).read_bytes()
+        body = files.read(body_name(job))
         with transaction.atomic():
             parameters, report = Parameters.parse(job.parameters), partial(_report, job)
             receipt = ingest(body, parameters, key=job.key, on_progress=report, stream=job.stream)
@@ -90,6 +87,8 @@ def process(job: Import) -> None:
     except BadUpload as error:
         fail(job, error.detail, [fault.to_json() for fault in error.faults])
     except OSError as error:
+        if passing_problem(error):
+            raise
         fail(job, f"its body cannot be read: {error.strerror}")
     except (OperationalError, InterfaceError, MemoryError):
         raise
@@ -97,7 +96,7 @@ def process(job: Import) -> None:
         logger.exception("import %s ends with an error of ours", job.pk)
         fail(job, "an error of ours; it is in the log")
     else:
-        body_path(job).unlink(missing_ok=True)
+        files.delete(body_name(job))
 
 
 def _report(job: Import, done: int) -> None:
@@ -112,7 +111,7 @@ def fail(job: Import, detail: str, errors: Sequence[dict[str, object]] = ()) -> 
     Import.objects.filter(pk=job.pk, finished__isnull=True).update(
         state=Import.State.FAILED, problem={"detail": detail, "errors": [*errors]}, finished=Now()
     )
-    body_path(job).unlink(missing_ok=True)
+    files.delete(body_name(job))
 
 
 def next_job() -> Import | None:
@@ -189,6 +188,6 @@ def _attempt(pk: int) -> None:
         process(job)
     except MemoryError:
         sys.exit(_OUT_OF_MEMORY)
-    except (OperationalError, InterfaceError) as error:
-        logger.warning("the database is away: %s", error)
+    except (OperationalError, InterfaceError, OSError) as error:
+        logger.warning("the database, or its body, is away: %s", error)
         sys.exit(_DATABASE_AWAY)

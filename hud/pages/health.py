@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
 from hud.hosts import queues
-from hud.hosts.heartbeats import folder_problem
+from hud.hosts.heartbeats import files_problem
 from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
 from hud.models import ACTIVE, Delivery, Heartbeat, Host, Import, Run, Task, Upload
@@ -57,7 +57,7 @@ def node_problems() -> dict[str, str]:
     """Return what this node needs, each with its problem, or ''."""
     components = {"database": _database_problem(), "disk": _disk_problem()}
     if not components["database"]:
-        components["data_folder"] = folder_problem()
+        components["data_folder"] = files_problem()
     return components
 
 

@@ -1,18 +1,19 @@
-"""Logs and artifacts of tasks: files below `HUD_DATA`, under names that the server chooses."""
+"""Logs and artifacts of tasks: files under names that the server chooses."""
 
 import hashlib
+import posixpath
 import re
 import uuid
-from pathlib import Path
 
 from django.conf import settings
+from django.core.files.base import ContentFile
 from django.db import transaction
 from django.http import FileResponse
 
+from hud.files import files
 from hud.models import Artifact, Host, Task
 from hud.problems import Problem
 from hud.runs.tasks import leased_task
-from hud.server.embedded import make_folder
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SUFFIXES = {  # by kind, for the kinds that the runner writes
@@ -28,10 +29,9 @@ _SUFFIXES = {  # by kind, for the kinds that the runner writes
 }
 
 
-def log_path(task: Task, attempt: int | None = None) -> Path:
+def log_name(task: Task, attempt: int | None = None) -> str:
     """Return the log of the latest attempt, unless an earlier one is given."""
-    name = f"{task.uid}-{task.attempt if attempt is None else attempt}.log"
-    return Path(settings.HUD_DATA) / "tasklogs" / str(task.run_id) / name
+    return f"tasklogs/{task.run_id}/{task.uid}-{task.attempt if attempt is None else attempt}.log"
 
 
 def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: bytes) -> int:
@@ -45,28 +45,19 @@ def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: b
         if task.log_bytes + len(new) > settings.HUD_MAX_LOG_BYTES:
             raise Problem(413, f"a log is at most {settings.HUD_MAX_LOG_BYTES} bytes")
         if new:
-            path = log_path(task)
-            make_folder(path.parent)
-            path.touch(mode=0o600)
-            with path.open("r+b") as file:
-                file.seek(task.log_bytes)  # a crash may have left bytes beyond the committed size
-                file.truncate()
-                file.write(new)
+            files.append(log_name(task), task.log_bytes, new)
             Task.objects.filter(pk=task.pk).update(log_bytes=task.log_bytes + len(new))
     return task.log_bytes + len(new)
 
 
 def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> bytes:
     """Return at most `limit` bytes of a log from `start`, of the latest attempt unless another is given."""
-    path = log_path(task, attempt)
-    if not path.exists():
+    if attempt in {None, task.attempt}:
+        limit = min(limit, task.log_bytes - start)
+    try:
+        return files.read(log_name(task, attempt), start, limit) if limit > 0 else b""
+    except FileNotFoundError:
         return b""
-    end = task.log_bytes if attempt in {None, task.attempt} else path.stat().st_size
-    if start >= end:
-        return b""
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(min(limit, end - start))
 
 
 def keep_artifact(
@@ -85,22 +76,18 @@ def keep_artifact(
         if known := Artifact.objects.filter(task=task, kind=kind, sha256=digest).first():
             return known
         path = f"artifacts/{task.run_id}/{uuid.uuid4()}"
-        file = Path(settings.HUD_DATA) / path
-        make_folder(file.parent)
-        file.touch(mode=0o600)
-        file.write_bytes(data)
+        files.save(path, ContentFile(data))
         return Artifact.objects.create(task=task, kind=kind, path=path, size_bytes=len(data), sha256=digest)
 
 
 def artifact_response(artifact: Artifact) -> FileResponse | None:
     """Return the file as a download, or None if it is gone or not below the artifacts' folder. It is never
     shown: a host may send anything."""
-    folder, path = (Path(settings.HUD_DATA, name).resolve() for name in ("artifacts", artifact.path))
-    if not path.is_relative_to(folder) or not path.is_file():
+    if not posixpath.normpath(artifact.path).startswith("artifacts/") or not files.exists(artifact.path):
         return None
     suffix = _SUFFIXES.get(artifact.kind, "")
     return FileResponse(
-        path.open("rb"),
+        files.open(artifact.path),
         as_attachment=True,
         filename=f"run-{artifact.task.run_id}-task-{artifact.task.position}-{artifact.kind}-{artifact.pk}{suffix}",
         content_type="application/octet-stream",

@@ -297,7 +297,7 @@ def test_a_hosts_run_goes_with_tasks_logs_and_artifacts(
         Artifact.objects.create(
             task=task, kind="trace", path=str(path.relative_to(own_data)), size_bytes=7, sha256="0"
         )
-        for file in (path, logs.log_path(task)):
+        for file in (path, own_data / logs.log_name(task)):
             file.parent.mkdir(parents=True)
             file.write_bytes(b"x")
             (files if run == runs[0] else kept_files).append(file)

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from hud.accounts.audit import client_address
 from hud.accounts.keys import create_key
+from hud.files import files
 from hud.ingest import import_jobs
 from hud.ingest.import_jobs import next_job, process_next
 from hud.models import ApiKey, Audit, Heartbeat, Import, Measurement
@@ -57,7 +58,7 @@ def test_millions_of_empty_records_fail_within_limits_and_hold_up_no_other(
     assert good.state == Import.State.DONE
     assert Measurement.objects.count() == 2
     assert Audit.objects.get(action="upload").address == "192.0.2.9"
-    assert not import_jobs.body_path(good).exists()
+    assert not files.exists(import_jobs.body_name(good))
     assert Heartbeat.objects.filter(name="imports").exists()
 
 
@@ -98,7 +99,7 @@ def test_an_import_whose_processes_die_is_tried_three_times_and_after_the_others
     assert other.started
     assert job.started
     assert other.started < job.started
-    assert not import_jobs.body_path(job).exists()
+    assert not files.exists(import_jobs.body_name(job))
 
 
 @transactional

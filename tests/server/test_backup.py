@@ -176,7 +176,7 @@ def test_files_are_those_of_the_snapshot(
     monkeypatch.setattr(backup, "_write_snapshot", later)
     manifest = backup.write(tmp_path / "b", site)
 
-    assert not import_jobs.body_path(job).exists()
+    assert not (site.data / import_jobs.body_name(job)).exists()
     files = tmp_path / "b" / "files"
     assert (files / artifact.path).read_bytes() == b"content"
     assert (files / "imports" / str(job.uid)).read_bytes() == as_lines(v3_record(case="queued"))
@@ -192,7 +192,7 @@ def test_a_task_that_has_ended_keeps_its_logs(site: backup.Installation, tmp_pat
     request()
     task = claim(accelerator)
     keep_files(task, b"line\n", b"content")
-    earlier = logs.log_path(task, 0)
+    earlier = site.data / logs.log_name(task, 0)
     earlier.write_bytes(b"attempt 0")
     end(task, accelerator)
     manifest = backup.write(tmp_path / "b", site)

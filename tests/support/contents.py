@@ -9,6 +9,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils import timezone
 
+from hud.files import files
 from hud.runs import logs
 from hud.states.regressions import RegressionState
 from tests.support.compilations import BEFORE, mobilenet, planted, store
@@ -56,10 +57,9 @@ def fill() -> Contents:
         create_measurement(one, metric="speedup", value=None, status="crashed", run=run, note=ATTACK)
     active = create_run("running", host=host, device="cuda", experiment=experiment, title=ATTACK)
     task = create_task(active, state="running", accelerator=accelerator)
-    path = logs.log_path(task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{ATTACK}\nRuntimeError: {LONG}\n")
-    task.log_bytes = path.stat().st_size
+    log = f"{ATTACK}\nRuntimeError: {LONG}\n".encode()
+    files.append(logs.log_name(task), 0, log)
+    task.log_bytes = len(log)
     task.save()
     create_task(create_run("queued", device="cuda"))
     parts = {

@@ -92,8 +92,14 @@ class Spot:
     compilations: list[tuple[int, float]] = field(init=False)  # with a value, by their place in the run
 
     def __post_init__(self) -> None:
-        measured = enumerate(self.values or [self.value]) if self.value is not None else ()
-        self.compilations = [(index, value) for index, value in measured if value is not None]
+        if self.value is None:
+            self.compilations = []
+        elif not self.values:
+            self.compilations = [(0, self.value)]
+        else:
+            self.compilations = [
+                (index, value) for index, value in enumerate(self.values) if value is not None
+            ]
 
     @property
     def key(self) -> Key:

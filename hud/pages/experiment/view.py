@@ -120,10 +120,16 @@ def _values_of(row: Chart, places: Mapping[Key, int], words: dict[str, int]) -> 
     digits = 6 - math.floor(math.log10(largest))
     found = []
     for key, spot in row.spots.items():
-        value, level = (None if each is None else round(each, digits) for each in (spot.value, spot.level))
-        noise, change = (None if each is None else round(each, 5) for each in (spot.noise, spot.change))
         word = words.setdefault(spot.word, len(words))
-        numbers = [places[key], value, len(spot.compilations), word, level, noise, change]
+        numbers = [
+            places[key],
+            spot.value and round(spot.value, digits),
+            len(spot.compilations),
+            word,
+            spot.level and round(spot.level, digits),
+            spot.noise and round(spot.noise, 5),
+            spot.change and round(spot.change, 5),
+        ]
         if len(spot.compilations) > 1:
             ends = [value for _number, value in spot.compilations]
             numbers += round(min(ends), digits), round(max(ends), digits)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hud.judging.compare.judged import JudgedCell
 from hud.judging.compare.query import COMPARED, between
-from hud.models import VERDICT_CODES
+from hud.models import STATUS_CODES, VERDICT_CODES
 from hud.pages.backends import BackendComparison
 from hud.sql import fetch_tuples
 
@@ -19,7 +19,7 @@ class JudgedNight:
     compared: int  # of them, that have earlier results in their class of environments
     undecided: int  # of those, with too few earlier results or on another card
     reason: str  # of most of the undecided
-    moved: list[int]  # experiments of the subject that may have moved since the baseline
+    may_be_better: list[int]  # experiments of the subject, since the baseline
     aimed: list[int]  # series whose records say a target
     values: int  # of all metrics
     pale: int  # of them, that may not decide
@@ -44,7 +44,7 @@ def read(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
                 FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
             ARRAY(
                 SELECT DISTINCT s.experiment_id
-                FROM unnest(array_agg(series_id) FILTER (WHERE headline AND may_have_moved)) moved(id)
+                FROM unnest(array_agg(series_id) FILTER (WHERE headline AND may_be_better)) moved(id)
                 JOIN hud_series s USING (id) JOIN hud_experiment e ON e.id = s.experiment_id
                     AND e.mode = %(mode)s AND e.dtype = %(dtype)s),
             coalesce(array_agg(series_id) FILTER (WHERE aimed), '{}'),
@@ -55,8 +55,9 @@ def read(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
             SELECT DISTINCT ON (series_id) series_id, own.verdict, verdict_reason, quality,
                 target IS NOT NULL aimed, level_stream_id,
                 series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline,
-                own.verdict = %(improved)s OR before.verdict <> %(unchanged)s OR before.status <> own.status
-                    OR abs(own.level - before.level) > 0.01 * abs(before.level) AS may_have_moved
+                own.verdict = %(improved)s OR (own.value IS NOT NULL OR own.status = %(ok)s)
+                    AND (before.verdict <> %(unchanged)s OR before.status <> own.status
+                        OR abs(own.level - before.level) > 0.01 * abs(before.level)) AS may_be_better
             FROM hud_point own LEFT JOIN (
                 SELECT series_id, verdict, level, status FROM hud_point WHERE run_id = ANY(%(base)s)
             ) before USING (series_id)
@@ -72,6 +73,7 @@ def read(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
             "arch": "" if comparison.only_arch else filters.arch,
             "mode": filters.mode,
             "dtype": filters.dtype,
+            "ok": STATUS_CODES["ok"],
             **{name: VERDICT_CODES[name] for name in ("new", "unchanged", "inconclusive", "improved")},
         },
     )
@@ -81,9 +83,9 @@ def read(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
 def improved(comparison: BackendComparison, judged: JudgedNight) -> dict[int, JudgedCell]:
     """Return the verdict of each series that improved since the baseline, as *Compare* has it, the largest
     change against its noise first: the statements of `between`, none where nothing moved."""
-    if not judged.moved or not comparison.base or not comparison.head:
+    if not judged.may_be_better or not comparison.base or not comparison.head:
         return {}
-    rows_of = between(comparison.base, comparison.head, comparison.stream, COMPARED, judged.moved)
+    rows_of = between(comparison.base, comparison.head, comparison.stream, COMPARED, judged.may_be_better)
     moved = [cell for row in rows_of("") for cell in row.moved.get(0, ())]
     better = [cell for cell in moved if cell.verdict == "improved"]
     better.sort(key=lambda cell: -(cell.factor or math.inf))
