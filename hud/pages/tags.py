@@ -98,8 +98,7 @@ def expectation_html(value: PointFields) -> SafeString:
 
 @register.simple_tag
 def value_html(value: PointFields, *, is_brief: bool = False) -> SafeString:
-    """Show the number with its unit and the spread of its samples, or why there is none, without the reason if
-    `is_brief`.
+    """Show the number with its unit and the spread of its samples, or the status, unless `is_brief` with why.
 
     Python, because a template for each of hundreds of cells costs more than everything else on a page.
     """
