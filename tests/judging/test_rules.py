@@ -258,8 +258,15 @@ def test_a_rule_takes_a_metrics_title_for_its_name_and_refuses_what_none_has() -
 
 def test_an_address_fills_the_form_of_a_target(client: Client) -> None:
     client.force_login(create_user())
-    form = client.get("/rules/?kind=target&metric=speedup&arch=h200").context["forms"]["target"]
-    assert (form["metric"].value(), form["arch"].value()) == ("speedup", "h200")
-    create_measurement(metric="speedup")
-    saved = client.post("/rules/target", {"metric": "speedup", "value": "2"}, follow=True)
+    point = create_measurement(metric="device_speedup")
+    back = f"/experiments/{point.series.experiment_id}/?metric=device_speedup"
+    page = client.get("/rules/", {"kind": "target", "metric": "device_speedup", "arch": "h200", "back": back})
+    form = page.context["forms"]["target"]
+    assert (form["metric"].value(), form["arch"].value()) == (point.series.metric.title, "h200")
+    asked = {name: form[name].value() or "" for name in form.fields}
+    asked |= {"value": "2", "back": page.context["back"]}
+    saved = client.post("/rules/target", asked, follow=True)
+    assert saved.redirect_chain == [(back, 302)]
     assert "1 series" in saved.text
+    elsewhere = client.post("/rules/target", {**asked, "arch": "b200", "back": "//elsewhere.example/"})
+    assert elsewhere["Location"] == "/rules/"

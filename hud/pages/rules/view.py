@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Flag, Preview, newest_series, preview
@@ -49,7 +50,7 @@ def read() -> dict[str, Any]:
     experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
     offers = {f"{name}s": sorted({row[index] for row in experiments}) for index, name in enumerate(names)}
     offers["archs"] = [arch for arch in offers["archs"] if is_named(arch)]
-    offers["metrics"] = [metric.name for metric in stored[:500]]
+    offers["metrics"] = sorted({metric.title for metric in stored if metric.direction != "none"})[:500]
     offers["unknown"] = [metric.name for metric in unknown]
     return {
         "targets": rules_of(Target),
@@ -139,7 +140,12 @@ class TargetForm(MatchingForm):
     metric = _text("Metric", 200, offers="metrics", needed=True)
     dtype = _text("Dtype", 40)
     size = _text("Size", 40, help_text="the case parameter D")
-    value = forms.FloatField(label="Value", required=False, help_text="in the metric's unit")
+    value = forms.FloatField(
+        label="Value",
+        required=False,
+        help_text="in the metric's unit",
+        widget=forms.NumberInput(attrs={"autofocus": True}),
+    )
     share = forms.FloatField(
         label="Or share of the ceiling",
         required=False,
@@ -195,13 +201,23 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "rules", rows(), HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
-    if rule := _rule(kind, number):
-        form = FORMS[kind](initial=FORMS[kind].of(rule), auto_id=f"{kind}_%s")
-        return _page(request, {kind: form}, editing=rule)
-    kind = request.GET.get("kind", "metric")
-    if kind not in FORMS or "metric" not in request.GET:
+    rule = _rule(kind, number)
+    kind = kind if rule else request.GET.get("kind", "metric")
+    if kind not in FORMS or not rule and "metric" not in request.GET:
         return _page(request, {})
-    return _page(request, {kind: FORMS[kind](initial=request.GET.dict(), auto_id=f"{kind}_%s")})
+    initial = FORMS[kind].of(rule) if rule else request.GET.dict()
+    if kind != "metric":
+        initial["metric"] = _title_of(initial["metric"])
+    return _page(request, {kind: FORMS[kind](initial=initial, auto_id=f"{kind}_%s")}, editing=rule)
+
+
+def _title_of(name: str) -> str:
+    """Return the title of a metric, its name where that has none or another one has it too."""
+    title: str = Metric.objects.filter(name=name).values_list("title", flat=True).first() or name
+    try:
+        return title if write.name_of(title) == name else name
+    except Problem:
+        return name
 
 
 def _page(
@@ -221,6 +237,7 @@ def _page(
         "nights": NIGHTS,
         "shown": SHOWN,
         "defaults": defaults(),
+        "back": (request.POST or request.GET).get("back", ""),
     }
     return render(request, "rules/rules.html", context, status=status)
 
@@ -255,7 +272,8 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     again = "" if kind == "target" else " What it touches is judged again in the background."
     matched = Series.objects.filter(write.touched(rule)).count()
     messages.success(request, f"Saved the {write.subject(rule)}: {matched} series.{again}")
-    return redirect("rules")
+    back = request.POST.get("back", "")
+    return redirect(back if url_has_allowed_host_and_scheme(back, None) else "rules")
 
 
 def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
