@@ -203,7 +203,7 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     kind, _dash, number = request.GET.get("edit", "").partition("-")
     rule = _rule(kind, number)
     kind = kind if rule else request.GET.get("kind", "metric")
-    if kind not in FORMS or not rule and "metric" not in request.GET:
+    if kind not in FORMS or (not rule and "metric" not in request.GET):
         return _page(request, {})
     initial = FORMS[kind].of(rule) if rule else request.GET.dict()
     if kind != "metric":
