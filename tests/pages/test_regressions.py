@@ -261,6 +261,10 @@ def test_a_decision_in_the_detail_is_of_all_metrics_of_the_row(operator: Client)
     )
     operator.post(f"/regressions/{first.pk}/act", {"event": "accept", "note": "needed"})
     assert set(Regression.objects.values_list("state", flat=True)) == {"accepted"}
+    detail = operator.get(f"/regressions/?open={first.pk}").context["page"].detail
+    assert (len(detail.cause.lines), detail.waiting) == (2, 0), "whatever their state"
+    decision = detail.decision
+    assert (decision.event, decision.who, decision.note) == ("accept", "mara", "needed")
 
 
 def test_a_selection_or_a_whole_group_is_decided_at_once(operator: Client, client: Client) -> None:

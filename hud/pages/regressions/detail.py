@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.models import QuerySet
+
 from hud.judging.bisect import work
 from hud.judging.compare import kernels
 from hud.judging.compare.kernel_table import CauseGroup, KernelBar, KernelTable
@@ -24,7 +26,7 @@ from hud.points.sides import BadSide
 from hud.points.targets import Targets
 from hud.runs.places import Builds, Rerun
 from hud.states.bisect import BisectState
-from hud.states.regressions import Event, RegressionKind, RegressionState, possible
+from hud.states.regressions import ACTIVE, BY_PEOPLE, Event, RegressionKind, RegressionState, possible
 
 _MOST_KERNELS, _MOST_COMMITS, _MOST_CHARTS = 5, 12, 3
 _CHOICE = Choice(points=60)  # of the chart
@@ -74,6 +76,16 @@ class Detail:
     choice: Choice = _CHOICE
 
     @property
+    def waiting(self) -> int:
+        """Return how many series of the cause a decision is about."""
+        return sum(line.state in ACTIVE for line in self.cause.lines)
+
+    @property
+    def decision(self) -> RegressionEvent | None:
+        """Return the last decision of a person."""
+        return next((event for event in reversed(self.events) if event.event in BY_PEOPLE), None)
+
+    @property
     def shown_commits(self) -> list[RankedCommit]:
         return self.commits[:_MOST_COMMITS]
 
@@ -94,7 +106,7 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
     is_running = bisect is not None and bisect.state == BisectState.RUNNING
     cause = next((cause for cause in causes if regression in cause.lines), None)
     if cause is None:
-        members = list(of_cause(regression).select_related("series"))
+        members = list((of_cause(regression) | _whole(regression)).select_related("series"))
         cause = regressions.grouped(regressions.complete(members))[0]
     compared = _compared(regression)
     is_compile_time = commits.area_of(regression.series.metric.name) == "compile"
@@ -103,7 +115,7 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
     clues = Clues.of(regression, shown.table.attribution if shown else None, names)
     ends = commits.ends(regression)
     line = commits.of_range(*ends) if ends else []
-    states = [RegressionState(line.state) for line in cause.lines]
+    states = [RegressionState(line.state) for line in cause.lines if line.state in ACTIVE]
     return Detail(
         regression,
         cause,
@@ -121,6 +133,17 @@ def read(regression: Regression, causes: Sequence[CauseLines]) -> Detail:
         [] if regression.kind == RegressionKind.DRIFT else commits.rank(line, clues),
         bool(ends and line and line[-1].parent.startswith(ends[0])),
     )
+
+
+def _whole(regression: Regression) -> QuerySet[Regression]:
+    """Return the regressions of a cause whatever their state: of its row, else those of its experiment that
+    began in the same run."""
+    if regression.cause_row_id:
+        return Regression.objects.filter(cause_row=regression.cause_row_id)
+    series = {
+        f"series__{name}": getattr(regression.series, f"{name}_id") for name in ("experiment", "stream")
+    }
+    return Regression.objects.filter(**series, first_run=regression.first_run_id)
 
 
 def _fits(event: Event, states: Sequence[RegressionState]) -> bool:
