@@ -376,6 +376,11 @@ def test_an_exception_behind_an_exception_says_what_happened() -> None:
         (MemoryError(), "oom", "out_of_memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), "oom", "out_of_memory"),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "crashed", "device_error"),
+        (
+            RuntimeError("CUDA error: operation failed due to a previous error during capture"),
+            "failed",
+            "not_capturable",
+        ),
         (InductorError("InvalidCxxCompiler: No working C++ compiler found"), "failed", "no_cpp_compiler"),
         (RuntimeError("Failed to find C compiler. Please specify via CC"), "failed", "no_c_compiler"),
         (ModuleNotFoundError("No module named 'torch'"), "failed", "no_torch"),
