@@ -56,6 +56,7 @@ LONGEST = (
     "test_gpt_fast.py",
     "test_two_hosts.py",
     "test_two_nodes.py",
+    "test_two_versions.py",
     "test_network.py",
     "test_cli.py",
     "test_add.py",

@@ -53,6 +53,7 @@ class Load:
 
     site: Site
     key: str
+    port: int = 0  # of a proxy before the site
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[str] = field(default_factory=list)
     page_s: list[float] = field(default_factory=list)
@@ -115,7 +116,7 @@ class Load:
             self.memory_mib.setdefault(name, []).append(found)
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        client = http.client.HTTPConnection("127.0.0.1", self.site.hud.port, timeout=60)
+        client = http.client.HTTPConnection("127.0.0.1", self.port or self.site.hud.port, timeout=60)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         try:
             client.request(method, path, body, headers)
