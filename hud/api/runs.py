@@ -38,8 +38,8 @@ from runner.schema.tasks import Caches, Replication, Selection
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 _LOG_TYPE = "text/plain; charset=utf-8"
-_COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name
-    retry_of:int|None=request_or_empty.retry_of_id""")
+_COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name commit:str
+    pull_request:int|None=request_or_empty.pull_request retry_of:int|None=request_or_empty.retry_of_id""")
 _PROGRESS = DataTable("done:int total:int eta_s:float|None")
 _IDEMPOTENCY_KEY = parameter("header", "Idempotency-Key", "the same request gets its run", maxLength=200)
 _PLAN = DataTable("""cases:list[str] left_out:list[dict[str,str]] tasks:int processes:int
@@ -97,6 +97,7 @@ class _RunsQuery(Filter):
     host: str = Field("", max_length=100, description="a part of its name")
     branch: str = Field("", max_length=200)
     commit: str = Field("", max_length=130, description="the beginning of one, or old..new")
+    pull_request: int | None = Field(None, ge=1, le=2**31 - 1)
     source: str = Field("", max_length=100)
     state: str = Field("", pattern=f"^({'|'.join(State)})?$")
     kind: str = Field("", pattern=f"^({'|'.join(lines.KINDS)})?$")

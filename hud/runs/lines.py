@@ -115,8 +115,9 @@ def read(ids: Sequence[int]) -> list[RunLine]:
 def matching(criteria: Mapping[str, Any]) -> tuple[QuerySet[Run], list[str]]:
     """Return the runs that meet all of these criteria, and the commits of a range that no run has.
 
-    They are `state`, `stream`, `kind`, `branch`, `suite`, `arch`, `source`; `commit`, the beginning of one or
-    a range; `host`, a part of its name; the words `q`, and the days `since` and `until`. '' and None are any.
+    They are `state`, `stream`, `kind`, `branch`, `pull_request`, `suite`, `arch`, `source`; `commit`, the
+    beginning of one or a range; `host`, a part of its name; the words `q`, and the days `since` and `until`.
+    '' and None are any.
     """
     runs = Run.objects.alias(first_series=_series("series_id"), last_series=_series("-series_id"))
     unknown = list[str]()
@@ -190,6 +191,7 @@ _CRITERIA: dict[str, Callable[[Any], Q]] = {
     "stream": lambda name: Q(stream__in=named(name)),
     "kind": _of_kind,
     "branch": lambda branch: Q(branch__in=stored_names(branch)),
+    "pull_request": lambda number: Q(request__pull_request=number) | Q(branch=f"pull/{number}"),
     "suite": lambda suite: Q(request__selection__suite=suite) | _with_series(suite=suite),
     "arch": lambda arch: Q(request__arch=arch) | _with_series(arch=arch),
     "source": lambda source: Q(source=source),

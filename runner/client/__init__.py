@@ -16,7 +16,7 @@ from typing import Any
 
 from .connection import HudError, KeyRefused, Refused, Unreachable, WrongUsage
 from .gate import Verdict, gate_refs
-from .hud import Hud, said_by_ci, with_query
+from .hud import Hud, run_by_ci, said_by_ci, with_query
 
 __all__ = (
     "Hud", "HudError", "KeyRefused", "Refused", "Unreachable", "Verdict", "WrongUsage", "compare", "flush",
@@ -110,8 +110,9 @@ def regressions(*, hud: Hud | None = None, **filters: str) -> list[dict[str, Any
 
 
 def rerun(experiment: int, *, hud: Hud | None = None, **body: Any) -> int:
-    """Start a run of an experiment; return its number. `body` is that of `POST runs`."""
-    return (hud or Hud()).start({"experiment": experiment, **body})
+    """Start a run of an experiment; return its number. `body` is that of `POST runs`; in a CI job its commit
+    and pull request are the job's."""
+    return (hud or Hud()).start({**run_by_ci(os.environ), "experiment": experiment, **body})
 
 
 def gate(base: str, head: str, *, hud: Hud | None = None, budget_min: float = 0.0, **more: Any) -> Verdict:

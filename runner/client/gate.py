@@ -4,6 +4,7 @@ decide, by pairs of both builds on one host at equal choices of the autotuner.""
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .connection import HudError, KeyRefused, Refused, WrongUsage
-from .hud import Hud
+from .hud import Hud, run_by_ci
 from .words import link, number, percent, safe, table, title_of
 
 PASS, REGRESSED, CANNOT_TELL = "pass", "regressed", "cannot tell"
@@ -107,18 +108,26 @@ class Verdict:
 
 
 def gate_refs(
-    hud: Hud, base: str, head: str, *, budget_min: float = 0.0, cases: Iterable[str] = (), **filters: str
+    hud: Hud,
+    base: str,
+    head: str,
+    *,
+    budget_min: float = 0.0,
+    cases: Iterable[str] = (),
+    knobs: Mapping[str, Any] | None = None,
+    **filters: str,
 ) -> Verdict:
     """Compare two refs: commits, branches, runs or other sides of the HUD, or two interpreters of its hosts
-    (`environment:NAME`), of which the `cases` of a `suite` are measured now. Pairs are started as long as the
-    budget holds, and are cancelled where it ends or the caller is interrupted. Raise HudError, and WrongUsage
-    for refs that do not fit."""
+    (`environment:NAME`), of which the `cases` of a `suite` are measured now, with these `knobs`. Pairs are
+    started as long as the budget holds, and are cancelled where it ends or the caller is interrupted. Raise
+    HudError, and WrongUsage for refs that do not fit."""
     until = time.monotonic() + 60 * budget_min
     named = [ref.startswith(_ENVIRONMENT) for ref in (base, head)]
     wanted: list[tuple[dict[str, Any], Case | None]] = []
     if all(named) and filters.get("suite"):
         verdict = Verdict(hud, base, head, [])
-        body = {"suite": filters["suite"], "cases": list(cases), "arch": filters.get("arch", "")}
+        body = {"suite": filters["suite"], "cases": list(cases), "knobs": knobs}
+        body["arch"] = filters.get("arch", "")
         body.update({f"{name}s": [filters[name]] for name in ("mode", "dtype") if filters.get(name)})
         builds = (base[len(_ENVIRONMENT) :], head[len(_ENVIRONMENT) :])
         wanted.append(({**body, "base_environment": builds[0], "environment": builds[1]}, None))
@@ -177,7 +186,7 @@ def _measure(verdict: Verdict, until: float, wanted: Iterable[tuple[dict[str, An
     hud, running = verdict.hud, {}
     try:
         for body, case in wanted:
-            run, why = _start(hud, body, until)
+            run, why = _start(verdict, body, until)
             if run:
                 running[run] = case
                 verdict.link = verdict.link or hud.link(f"runs/{run}/")
@@ -207,11 +216,14 @@ def _measure(verdict: Verdict, until: float, wanted: Iterable[tuple[dict[str, An
                 hud.cancel(run)
 
 
-def _start(hud: Hud, body: Mapping[str, Any], until: float) -> tuple[int, str]:
+def _start(verdict: Verdict, body: Mapping[str, Any], until: float) -> tuple[int, str]:
     """Start pairs if the plan says that they end in time; return the run, or 0 and why not."""
-    needed_s = 0.0
+    hud, about, needed_s = verdict.hud, run_by_ci(os.environ), 0.0
+    kind, _, ref = verdict.head.partition(":")
+    if kind != "environment":  # the job's own build may be none of the two
+        about["commit"] = ref if kind == "commit" else ""
     for draws in _DRAWS:
-        asked = {**body, "class": "ci", "draws": draws}
+        asked = {**about, **body, "class": "ci", "draws": draws}
         try:
             plan = hud.ask("POST", "runs?dry_run=1", asked)
             needed_s = (plan["starts_in_s"] or 0.0) + (plan["seconds"] or 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -35,6 +36,17 @@ def said_by_ci(environ: Mapping[str, str]) -> dict[str, str]:
         if value:
             said[parameter] = value
     return said
+
+
+def run_by_ci(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the environment of a CI job says of a run: commit, and pull request or else branch."""
+    said = said_by_ci(environ)
+    about: dict[str, Any] = {name: said[name] for name in ("commit", "branch") if name in said}
+    of_github = re.match(r"refs/pull/(\d+)/", environ.get("GITHUB_REF", ""))
+    number = of_github[1] if of_github else environ.get("CI_MERGE_REQUEST_IID", "")
+    if number:
+        about["branch"], about["pull_request"] = f"pull/{number}", int(number)
+    return about
 
 
 class Hud(Connection):

@@ -94,6 +94,8 @@ def runs() -> None:
         ("?kind=person", ["asked"]),
         ("?kind=pull_request", ["patch"]),
         ("?branch=pull/7", ["patch"]),
+        ("?pull_request=7", ["patch"]),
+        ("?pull_request=8", []),
         ("?host=gpu", ["old"]),
         ("?commit=abc12", ["old"]),
         ("?since=2026-11-04", ["patch", "uploaded", "asked"]),
@@ -125,6 +127,7 @@ def test_a_listed_run_says_what_was_requested(client: Client, runs: None) -> Non
         ("?cursor=newest", "/cursor"),
         ("?cursor=0", "/cursor"),
         ("?limit=501", "/limit"),
+        ("?pull_request=x", "/pull_request"),
     ],
 )
 def test_a_filter_that_is_none_is_named(client: Client, query: str, pointer: str) -> None:
@@ -240,6 +243,8 @@ def test_a_request_says_commit_pull_request_class_and_what_to_select(
     run = Run.objects.select_related("request", "stream").get(pk=answer.json()["id"])
     assert (run.commit, run.branch, run.request.pull_request) == ("abc1234", "pull/7", 7)
     assert (run.request.run_class, run.stream.name) == ("ci", "patches")
+    shown = client.get(f"/api/v1/runs/{run.pk}", headers=bearer(key)).json()
+    assert (shown["commit"], shown["pull_request"]) == ("abc1234", 7)
     specs = Task.objects.filter(run=run).values_list("spec__dtype", "spec__mode", "spec__backend")
     assert {*specs} == {("float32", "training", "aot_eager")}
     named = start(client, key, {**body, "branch": "refs/heads/fast"}).json()["id"]

@@ -164,8 +164,10 @@ def test_pairs_decide_where_a_host_has_both_builds(
     status: int,
     verdict: str,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = [*refs(runs[-4], runs[-1]), "--suite", "huggingface", "--budget", "5", "--format", "json"]
+    monkeypatch.setenv("GITHUB_SHA", "ab" * 20)
     assert main([*command, *words]) == status
     answer = json.loads(capsys.readouterr().out)
     measured = {case["case"]: case for case in answer["cases"] if case["run"]}
@@ -173,6 +175,7 @@ def test_pairs_decide_where_a_host_has_both_builds(
     assert all(verdict in case["why"] for case in measured.values())
     asked = Run.objects.get(pk=measured["T5Small"]["run"])
     assert (asked.interpreter, asked.base_interpreter, asked.request.run_class) == ("new", "old", "ci")
+    assert asked.commit == ""  # the job's is not what is measured
 
 
 def test_a_report_is_one_file_and_has_every_experiment(
@@ -193,11 +196,18 @@ def test_a_report_is_one_file_and_has_every_experiment(
 
 
 @pytest.mark.parametrize(("worker", "status"), [(1.0, 0), (1.1, 1)], indirect=["worker"])
-def test_two_interpreters_of_a_host_are_measured(worker: Worker, command: list[str], status: int) -> None:
+def test_two_interpreters_of_a_host_are_measured(
+    worker: Worker, command: list[str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"GITHUB_SHA": "ab" * 20, "GITHUB_REF": "refs/pull/7/merge"}.items():
+        monkeypatch.setenv(name, value)
     sides = ["--base", "environment:old", "--head", "environment:new", "--dtype", "bfloat16"]
     words = [*command, *sides, "--suite", "huggingface", "--case", "T5Small", "--mode", "inference"]
+    words += ["--opt", "batch_size=4", "--opt", "size=tiny"]
     assert main([*words, "--budget", "5"]) == status
-    assert Run.objects.filter(base_interpreter="old", interpreter="new").count() == 1
+    run = Run.objects.select_related("request").get(base_interpreter="old", interpreter="new")
+    assert (run.commit, run.branch, run.request.pull_request) == ("ab" * 20, "pull/7", 7)
+    assert {task.spec["knobs"]["batch_size"] for task in run.tasks.all()} == {4}
     assert main(words) == 3  # without a budget nothing is measured
     assert Run.objects.filter(base_interpreter="old").count() == 1
 

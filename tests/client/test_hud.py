@@ -11,7 +11,7 @@ import pytest
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Run, State
 from runner.client.connection import Unreachable, WrongUsage
-from runner.client.hud import Hud
+from runner.client.hud import Hud, run_by_ci
 from tests.support import servers
 from tests.support.claims import attach, in_thread
 from tests.support.factories import create_run, create_task
@@ -67,6 +67,30 @@ def test_a_result_is_waited_for(live_hud: servers.Hud, key: str) -> None:
     wait_for(lambda: results, "the result")
     waiting.join()
     assert results[0]["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("variables", "about"),
+    [
+        ({}, {}),
+        (
+            {"GITHUB_SHA": "a1", "GITHUB_REF_NAME": "main", "GITHUB_REF": "refs/heads/main"},
+            {"branch": "main"},
+        ),
+        (
+            {"GITHUB_SHA": "a1", "GITHUB_HEAD_REF": "main", "GITHUB_REF": "refs/pull/7/merge"},
+            {"branch": "pull/7", "pull_request": 7},
+        ),
+        (
+            {"CI_COMMIT_SHA": "a1", "CI_COMMIT_REF_NAME": "topic", "CI_MERGE_REQUEST_IID": "12"},
+            {"branch": "pull/12", "pull_request": 12},
+        ),
+    ],
+)
+def test_a_run_of_a_ci_job_has_its_commit_and_pull_request(
+    variables: dict[str, str], about: dict[str, Any]
+) -> None:
+    assert run_by_ci(variables) == ({"commit": "a1", **about} if variables else {})
 
 
 def test_address_and_key_come_from_the_environment(

@@ -84,6 +84,7 @@ class RunFilters:
     branch: str = words(label="Branch", placeholder="any")
     # the beginning of one, or a range old..new with both ends
     commit: str = words(130, label="Commit or range", placeholder="ca3512f or old..new")
+    pull_request: int | None = number(label="Pull request", placeholder="any")
     suite: str = words(60, label="Suite")
     stream: str = words(60, label="Stream", blank="all")  # its name
     kind: str = one_of(*lines.KINDS, label="Kind")

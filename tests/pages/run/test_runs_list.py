@@ -59,6 +59,7 @@ def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings:
         )
         create_measurement(create_experiment(suite="timm" if day % 2 else "micro"), run=run)
     create_run(title="asked", run_class="person")
+    patch = create_run(commit="eeee", branch="topic", pull_request=7)
 
     def found(query: str) -> list[str]:
         return [one["commit"][:4] for one in client.get(f"/runs.json?{query}").json()["items"]]
@@ -68,7 +69,9 @@ def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings:
     assert found("commit=dddd4444dddd...bbbb2222bbbb") == ["dddd", "cccc", "bbbb"]
     assert found("suite=timm") == ["dddd", "bbbb"]
     assert found("branch=pr/7") == ["aaaa"]
-    assert found("kind=pull_request") == ["aaaa"]
+    assert found("kind=pull_request") == ["eeee", "aaaa"]
+    assert found("pull_request=7") == ["eeee"]
+    assert 'href="/runs/?pull_request=7"' in page_of(client, f"/runs/{patch.pk}/")
     assert found("kind=night") == ["dddd", "cccc", "bbbb"]
     assert found("kind=person") == [""]
     assert "No run has the commit eeee5555" in page_of(client, "/runs/?commit=bbbb2222bbbb..eeee5555")
