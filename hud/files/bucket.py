@@ -45,9 +45,6 @@ class Bucket(S3Storage):  # type: ignore[misc]
         options = {"client_config": config, "max_memory_size": _LEAST_PART_BYTES}
         super().__init__(bucket_name=bucket, location=prefix, **options)
 
-    def __str__(self) -> str:
-        return f"HUD_FILES={settings.HUD_FILES}"
-
     @cached_property
     def identity(self) -> str:
         """Return the id, once this node could write and delete here. Raise OSError."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from hud.accounts.keys import create_key
@@ -25,6 +26,7 @@ from hud.server.backup import MIGRATIONS
 from tests.faults.installation.invariants import violations
 from tests.faults.installation.site import Site, Times
 from tests.faults.test_load import RECORDS, Load
+from tests.soak import Figures
 from tests.support.hosts import alive
 from tests.support.nginx import nginx
 from tests.support.servers import ROOT, Hud, RedisServer, end_process, start_process
@@ -119,20 +121,20 @@ class Upgrade:
         for number in range(UPLOADERS):
             self.load.every(2, self.load.upload, first_s=number)
 
-    def assert_no_error(self) -> None:
+    def assert_no_error(self, figures: Figures) -> None:
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
-        through = Counter(line["status"] for line in lines)
-        print(f"before {dict(self.of_before)}, this {dict(self.of_this)}, nginx {dict(through)}")
-        assert [line for line in lines if line["status"] >= 500] == []
-        for node in (self.of_before, self.of_this):
-            assert [status for status in node if status >= "500"] == []
+        errors = [line for line in lines if line["status"] >= 500]
+        figures.note(f"5xx of {len(lines)} answers of nginx", len(errors), most=0)
+        for name, node in (("before", self.of_before), ("this release", self.of_this)):
+            errors = [status for status in node.elements() if status >= "500"]
+            figures.note(f"5xx of {node.total()} answers of {name}", len(errors), most=0)
             assert min(node["200"], node["201"]) > 10
         assert self.load.errors == []
         assert set(self.load.answered) == {RECORDS}
 
 
 def test_two_releases_serve_one_database_and_a_running_night_goes_on(
-    before: Path, hud_process: Hud, redis_server: RedisServer, data: Path, tmp_path: Path
+    before: Path, hud_process: Hud, redis_server: RedisServer, tmp_path: Path, figures: Figures
 ) -> None:
     old = Hud(tmp_path, hud_process.database_url, before)
     site = Site(old, redis_server, Times(), tmp_path, lambda _what, _s: None, checkout=before)
@@ -171,13 +173,15 @@ def test_two_releases_serve_one_database_and_a_running_night_goes_on(
         upgrade.of_this = statuses(hud_process)
         waiting = Run.objects.filter(unjudgedrun__isnull=False)
         site.wait(lambda: not waiting.exists(), "verdicts")
-        found = violations(controls=site.controls.values(), keys=site.keys.values(), folders=[tmp_path, data])
-    upgrade.assert_no_error()
+        found = violations(
+            controls=site.controls.values(), keys=site.keys.values(), folders=[tmp_path, settings.HUD_DATA]
+        )
+    upgrade.assert_no_error(figures)
     assert found == []
     assert {run.state for run in ended} == {State.SUCCEEDED}
     uploaded, of_night = Measurement.objects.filter(run__request=None), Measurement.objects.filter(run=night)
+    figures.note("measurements lost", sum(load.answered) - uploaded.count(), most=0)
     assert uploaded.count() == sum(load.answered)
     task = Task.objects.get(run=night)
     assert (task.state, task.attempt, site.control.starts) == (Task.State.DONE, 1, 1)
-    assert of_night.exists()
-    print(f"{uploaded.count()} uploaded measurements, {len(ended)} runs, {of_night.count()} of the night")
+    figures.note("records of the night that went on", of_night.count(), least=1)
