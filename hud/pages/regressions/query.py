@@ -83,10 +83,10 @@ class RegressionsPage:
 
     @property
     def sections(self) -> list[tuple[str, list[CauseLines]]]:
-        """Return the causes under their headings: those of the last night first."""
-        parts: dict[str, list[CauseLines]] = {"New tonight": [], "Open for longer": []}
+        """Return the causes under their headings: those that only one run shows first."""
+        parts: dict[str, list[CauseLines]] = {"In one run so far": [], "In several runs": []}
         for cause in self.causes:
-            parts["New tonight" if cause.is_new else "Open for longer"].append(cause)
+            parts["In one run so far" if cause.is_new else "In several runs"].append(cause)
         return [(title, causes) for title, causes in parts.items() if causes]
 
     @property

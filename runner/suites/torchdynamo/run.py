@@ -95,6 +95,12 @@ def _preload(spec: TaskSpec) -> None:
         models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))
 
 
+def compile_all(spec: TaskSpec) -> None:
+    """Compile the step, or what the accuracy check compiles, for who watches torch.compile."""
+    stage = stages.accuracy if spec.setting("test") == "accuracy" else stages.compiles
+    stage(spec)
+
+
 class StageRunner:
     """Runs the stages of a task and records the results of each as soon as it ends.
 
