@@ -12,7 +12,7 @@ import pytest
 LIMIT_MINUTES = float(os.environ.get("SOAK_LIMIT_MINUTES", "150"))
 FIGURE = "figure"  # name of a property that the fixture `figure` records: what, value, limit
 _OVER = "the time of the run is over"
-_NAME, _WHAT, _VALUE, _LIMIT = 58, 44, 12, 10
+_NAME, _WHAT, _VALUE, _LIMIT = 64, 44, 12, 10
 
 
 class Figures:
@@ -59,7 +59,7 @@ class Table:
         return (time.monotonic() - self._started) / 60
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        row = self._rows.setdefault(report.nodeid.removeprefix("tests/"), _Row())
+        row = self._rows.setdefault(report.nodeid.partition("::")[2], _Row())
         row.seconds += report.duration
         if report.outcome != "passed":
             row.outcome = "not run" if _OVER in str(report.longrepr) else report.outcome
@@ -85,7 +85,7 @@ class Table:
             f"{'test':<{_NAME}} {'seconds':>8} {'outcome':<8} {'figure':<{_WHAT}} {'':>{_VALUE}} limit"
         )
         for name, row in self._rows.items():
-            begin = f"{name[-_NAME:]:<{_NAME}} {row.seconds:>8.1f} {row.outcome:<8}"
+            begin = f"{name[:_NAME]:<{_NAME}} {row.seconds:>8.1f} {row.outcome:<8}"
             for what, value, limit in row.figures or [("", "", "")]:
                 line = f"{begin} {what:<{_WHAT}} {value:>{_VALUE}} {limit:<{_LIMIT}}"
                 terminalreporter.line(line.rstrip())
