@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import F, OuterRef, Subquery
@@ -72,10 +73,17 @@ class RunOptions:
     pull_request: int | None = None
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
+    uid: UUID | None = (
+        None  # of the form that was sent: until its run is over, the same one requests no other
+    )
 
     @property
     def is_ab(self) -> bool:
         return bool(self.resources.base_interpreter or self.candidate_options)
+
+    @property
+    def stored_branch(self) -> str:
+        return self.branch or (f"pull/{self.pull_request}" if self.pull_request else "")
 
 
 def request_rerun(
@@ -191,18 +199,21 @@ def request_run(
     except Problem as error:
         raise BadRequest(str(error)) from error
     with transaction.atomic():
-        run = Run.objects.create(
+        run, is_new = _run_of(
+            options.uid,
             title=title[:300],
             stream=stream,
             rerun=bool(repeats or retry_of or pinned),
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
-            branch=options.branch or (f"pull/{options.pull_request}" if options.pull_request else ""),
+            branch=options.stored_branch,
             commit=options.commit,
             order_time=Now(),
             order_time_source="run",
         )
+        if not is_new:
+            return run
         selection = {
             "suite": specs[0].suite,
             "cases": sorted({spec.case for spec in specs}),
@@ -241,6 +252,13 @@ def request_run(
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _run_of(uid: UUID | None, **about: Any) -> tuple[Run, bool]:
+    """Return the run of a form until it is over, else a new one, and whether it is new."""
+    if uid and Run.objects.filter(uid=uid, finished__isnull=False).exists():
+        uid = None
+    return Run.objects.get_or_create(uid=uid or uuid4(), defaults=about)
 
 
 def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
