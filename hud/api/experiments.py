@@ -64,7 +64,7 @@ def stream_of(name: str) -> Stream:
 
 
 class _ExportQuery(ExperimentsFilter):
-    format: Literal["v3", "json", "csv"] = "v3"
+    format: Literal["v3", "json", "csv", "parquet"] = "v3"
     layout: Literal["long", "wide"] = "long"
     metric: str = Field("", max_length=200)
     commit: str = Field("", max_length=64)
@@ -102,7 +102,7 @@ def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHtt
     filters = {name: value for name, value in given.model_dump(exclude={"format", "layout"}).items() if value}
     if given.stream:
         filters["stream"] = stream_of(given.stream).name
-    suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
+    suffix = "jsonl" if given.format == "v3" else given.format
     pieces = export_wide(filters) if wide else export(given.format, filters)
     if not _EXPORTS.acquire(blocking=False):
         raise Problem(503, "other exports are running; try again", retry_after_s=5)

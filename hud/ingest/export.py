@@ -28,7 +28,12 @@ from runner.schema.compilations import COMPILED, Compiled
 from runner.schema.draws import MAX_DRAWS
 from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
-FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
+FORMATS = {
+    "v3": "application/x-ndjson",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
 _PIECE = 2000  # rows read at a time
 _COMPUTED = {
     "process": "CASE WHEN r.base_interpreter <> '' THEN 2 * m.repeat + m.side ELSE m.repeat END",
@@ -42,16 +47,18 @@ _DECLARED = """
     at_source=r.order_time_source r.source r.external_id host=r.host_name r.commit r.branch r.repo
     environment=r.interpreter base_environment=r.base_interpreter e.facts place
 """
-_COLUMNS = {
+COLUMNS = {
     name.rpartition(".")[2]: _COMPUTED.get(name) or column or name
     for name, _sign, column in (part.partition("=") for part in _DECLARED.split())
 }
-FILTERS = _COLUMNS | {"experiment": "x.id"}  # what an export may be narrowed by, each with its column
+FILTERS = COLUMNS | {"experiment": "x.id"}  # what an export may be narrowed by, each with its column
+SERIES = """hud_series s JOIN hud_stream t ON t.id = s.stream_id
+    JOIN hud_experiment x ON x.id = s.experiment_id JOIN hud_metric k ON k.id = s.metric_id"""
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
 _NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "place", "run_at"}
-_FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
+FLAT = [name for name in COLUMNS if name not in _NOT_FLAT]
 _WIDE = (*_IDENTITY[:-1], "stream", "run", "at", "source", "host", "commit", "branch", "rerun")
-_WIDE_COLUMNS = {**_COLUMNS, "rerun": "m.rerun"}
+_WIDE_COLUMNS = {**COLUMNS, "rerun": "m.rerun"}
 _FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}")
 _ADDED = "/benchmark/extra_info/hud"
 _Text = Annotated[str, msgspec.Meta(max_length=200)]
@@ -59,12 +66,17 @@ _Text = Annotated[str, msgspec.Meta(max_length=200)]
 
 def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield an export in pieces, oldest run first. `filters` hold names of `FILTERS`."""
+    if file_format == "parquet":
+        from hud.ingest.parquet import export_parquet  # noqa: PLC0415 - pyarrow takes 40 MB of a process
+
+        yield from export_parquet(filters)
+        return
     if file_format == "v3":
         yield from _as_v3(_pieces(filters))
         return
     rows = chain.from_iterable(_pieces(filters))
     if file_format == "csv":
-        yield _csv_line([*_FLAT, "reason", "warning", "torch"])
+        yield _csv_line([*FLAT, "reason", "warning", "torch"])
         yield from (_csv_line(map(csv_cell, _flat(row).values())) for row in rows)
         return
     yield b'{"items":['
@@ -76,7 +88,7 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
 def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield one line for each experiment of a run, as CSV, with a column for the value of each
     metric; it is empty where there is none. A/B runs are left out: they have two values."""
-    condition, params = _condition(filters)
+    condition, params = condition_of(filters)
     lines: dict[tuple[Any, ...], dict[str, float | None]] = {}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -98,13 +110,7 @@ def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 # of a row m of measurements or points
-_JOINS = """
-    JOIN hud_series s ON s.id = m.series_id
-    JOIN hud_stream t ON t.id = s.stream_id
-    JOIN hud_experiment x ON x.id = s.experiment_id
-    JOIN hud_metric k ON k.id = s.metric_id
-    JOIN hud_run r ON r.id = m.run_id
-"""
+_JOINS = f"JOIN ({SERIES}) ON s.id = m.series_id JOIN hud_run r ON r.id = m.run_id"
 # The measurements of an experiment, whose runs its points tell. OFFSET 0: one look-up by the key for each.
 _OF_EXPERIMENT = """(
     SELECT m.* FROM (
@@ -118,7 +124,7 @@ _OF_EXPERIMENT = """(
 )"""
 
 
-def _condition(filters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def condition_of(filters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     wanted = [f"{FILTERS[name]} = %({name})s" for name in filters if name != "branch"]
     params = dict(filters)
     if "branch" in filters:
@@ -128,9 +134,9 @@ def _condition(filters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _pieces(filters: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    condition, params = _condition(filters)
+    condition, params = condition_of(filters)
     statement = f"""
-        SELECT {", ".join(_COLUMNS.values())}
+        SELECT {", ".join(COLUMNS.values())}
         FROM {_OF_EXPERIMENT if "experiment" in filters else "hud_measurement"} m {_JOINS}
         JOIN hud_environment e ON e.id = m.environment_id
         WHERE {condition}
@@ -139,7 +145,7 @@ def _pieces(filters: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(statement, params)
         while rows := cursor.fetchmany(_PIECE):
-            piece = [dict(zip(_COLUMNS, values, strict=True)) for values in rows]
+            piece = [dict(zip(COLUMNS, values, strict=True)) for values in rows]
             for row in piece:  # Django has psycopg hand jsonb over as text
                 row |= {"knobs": orjson.loads(row["knobs"]), "facts": orjson.loads(row["facts"])}
             yield piece
@@ -205,7 +211,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {name: row[name] for name in _FLAT}
+    shown = {name: row[name] for name in FLAT}
     return {**shown, **_words(row), "status": STATUS_NAMES[row["status"]], "torch": row["facts"]["torch"]}
 
 

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from hud.accounts.keys import create_key, find_key
-from hud.ingest import BadUpload, ingest
-from hud.ingest.export import export
+from hud.ingest import BadUpload, ingest, parquet
+from hud.ingest.export import csv_cell, export
 from hud.models import ApiKey, Environment, Experiment, Measurement, Run, Stream, Upload
 from hud.models.streams import adhoc
 from runner.formats.parameters import Parameters
@@ -185,6 +186,32 @@ def test_csv_and_json_are_flat_and_formulas_are_inert(client: Client) -> None:
     answer = client.get("/api/v1/export?format=json&case=b")
     (item,) = json.loads(b"".join(answer.streaming_content))["items"]  # type: ignore[attr-defined]
     assert (item["value"], item["samples"], item["arch"]) == (1.5, [1.0, 2.0], "h200")
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"stream": "lab"}, {"suite": "micro", "metric": "speedup"}, {"host": "a"}, {"suite": "x"}],
+)
+def test_parquet_has_the_rows_of_the_csv(filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_CHUNK_POINTS", 2)  # several chunks
+    lab = Stream.objects.create(name="lab")
+    of_ab = create_run(base_interpreter="old", interpreter="new", host_name="a")
+    for side, value in enumerate((1.5, None)):
+        create_measurement(value=value, run=of_ab, side=side, repeat=3, draw=7, note="slow", code="oom")
+    knobs = create_experiment(knobs={"D": 1024}, dynamic=True)
+    for number in range(3):
+        run = create_run(stream=lab, commit=f"abc{number}", branch="fast")
+        create_measurement(knobs, value=float(number), run=run, target=2.0, note="warm", compilation=number)
+        create_measurement(value=1.0, run=run, metric="speedup", samples=[1.0, 1.1])
+        create_measurement(value=None, run=run, metric="accuracy", status="timed_out", note="an hour")
+    body = io.BytesIO(b"".join(export("parquet", filters)))
+    flat = pyarrow.parquet.read_table(body).to_pylist()
+    texts = [
+        {name: "" if cell is None else str(csv_cell(cell)) for name, cell in row.items()} for row in flat
+    ]
+    rows = list(csv.DictReader(io.StringIO(b"".join(export("csv", filters)).decode())))
+    assert sorted(texts, key=str) == sorted(rows, key=str)
+    assert bool(rows) == (filters != {"suite": "x"})
 
 
 def test_filters_narrow_and_unknown_ones_are_refused(client: Client) -> None:

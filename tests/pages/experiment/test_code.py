@@ -337,6 +337,21 @@ def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() 
     assert table.sums[-1].quiet is None
 
 
+def test_it_says_that_the_earlier_winner_spills_now(client: Client, db: None) -> None:
+    model = create_experiment()
+    wide, narrow = "XBLOCK=8 num_warps=4", "XBLOCK=1 num_warps=4"
+    old = point(model, compiled(kernel("mv", 11.0, config=wide, registers=40, spills=0)), days=1)
+    now = kernel("mv", 14.0, config=narrow, registers=24, spills=0, skipped=((wide, 64),))
+    sides = {"base": side(old, model), "head": side(point(model, compiled(now)), model)}
+    (row,) = client.get("/code.json", sides).json()["items"]
+    assert (row["cause"], row["base_registers"], row["head_registers"]) == ("choice", 40, 24)
+    words = "the earlier winner now spills 64 registers and was skipped, registers 40 → 24"
+    assert row["anatomy"] == words
+    assert words in client.get("/code/", sides).content.decode()
+    back = {"base": sides["head"], "head": sides["base"]}
+    assert client.get("/code.json", back).json()["items"][0]["anatomy"] == "registers 24 → 40"
+
+
 def test_of_two_configurations_the_difference_is_shown() -> None:
     one, other = kernel("mm", config="XBLOCK=1 num_warps=4"), kernel("mm", config="XBLOCK=8 num_warps=4")
     assert config_change(one, other) == "XBLOCK 1 → 8"
