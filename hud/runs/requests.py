@@ -81,10 +81,6 @@ class RunOptions:
     def is_ab(self) -> bool:
         return bool(self.resources.base_interpreter or self.candidate_options)
 
-    @property
-    def stored_branch(self) -> str:
-        return self.branch or (f"pull/{self.pull_request}" if self.pull_request else "")
-
 
 def request_rerun(
     experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
@@ -184,13 +180,7 @@ def request_run(
         raise BadRequest(problem)
     if candidate_options:
         kinds = registration.inductor_options(able, resources.interpreter)
-        if problems := inductor_problems(candidate_options, kinds):
-            text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-            raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
-        for spec in specs:
-            if not SUITES[spec.suite].takes_inductor_options(spec):
-                task = f"{spec.suite}/{spec.case} ({spec.backend})"
-                raise BadRequest(f"{task} takes no options of inductor")
+        _check_inductor_options(specs, candidate_options, kinds)
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
     stream = options.stream or _stream_of(options, repeats)
@@ -207,7 +197,7 @@ def request_run(
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
-            branch=options.stored_branch,
+            branch=options.branch or (f"pull/{options.pull_request}" if options.pull_request else ""),
             commit=options.commit,
             order_time=Now(),
             order_time_source="run",
@@ -252,6 +242,19 @@ def request_run(
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _check_inductor_options(
+    specs: Sequence[TaskSpec], values: Mapping[str, InductorValue], kinds: dict[str, Any]
+) -> None:
+    """Raise BadRequest for options that cannot be set, or a task that takes none."""
+    if problems := inductor_problems(values, kinds):
+        text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
+    for spec in specs:
+        if not SUITES[spec.suite].takes_inductor_options(spec):
+            task = f"{spec.suite}/{spec.case} ({spec.backend})"
+            raise BadRequest(f"{task} takes no options of inductor")
 
 
 def _run_of(uid: UUID | None, **about: Any) -> tuple[Run, bool]:
