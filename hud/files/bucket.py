@@ -64,7 +64,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
         return float("inf")
 
     def append(self, name: str, start: int, data: bytes) -> None:
-        """Put an object anew, with `data` from `start` on; of a large one the server itself copies what stays."""
+        """Put an object anew, with `data` from `start` on; the server copies what stays of a large one."""
         place = self.bucket.Object(self._normalize_name(name))
         if start < _LEAST_PART_BYTES:
             place.put(Body=(self.read(name, 0, start) if start else b"") + data)
