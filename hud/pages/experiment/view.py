@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,7 @@ from hud.points.read import HEADER, OF_EXPERIMENT, POINT, rows_in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
-from hud.runs.forms import RerunForm
+from hud.runs.forms import RerunForm, uid_of_form
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
@@ -276,6 +277,7 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid() or not form.places:
         try:
             options = _rerun_options(form, asked, request.user.get_username(), stream)
+            options = replace(options, uid=uid_of_form(request))
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
         except BadRequest as error:
