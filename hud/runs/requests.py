@@ -32,11 +32,12 @@ from hud.models import (
 )
 from hud.models.streams import adhoc
 from hud.problems import Problem
-from hud.runs import matching, streams
+from hud.runs import matching, overlays, streams
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue, setting_text
+from runner.schema.protocol import overlay_of
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
@@ -72,6 +73,7 @@ class RunOptions:
     pull_request: int | None = None
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
+    may_run_code: bool = False  # overlays: who requests it has the scope `code`
 
     @property
     def is_ab(self) -> bool:
@@ -169,13 +171,14 @@ def request_run(
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
+    interpreters = (resources.interpreter, resources.base_interpreter)
     if not problem:
-        interpreters = (resources.interpreter, resources.base_interpreter)
         problem = matching.missing_packages(specs, able, interpreters)
     if problem:
         raise BadRequest(problem)
+    commits = overlays.checked(interpreters, able, is_permitted=options.may_run_code and options.is_ab)
     if candidate_options:
-        kinds = registration.inductor_options(able, resources.interpreter)
+        kinds = registration.inductor_options(able, overlay_of(resources.interpreter)[0])
         if problems := inductor_problems(candidate_options, kinds):
             text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
             raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
@@ -238,7 +241,8 @@ def request_run(
             for position, process in enumerate(processes)
         )
         matching.assign_cards(run)
-        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
+        action, detail = "run.overlay" if commits else "run.request", {**selection, "commits": commits}
+        audit.note(who=options.who, action=action, subject=f"run {run.pk}", detail=detail)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
 

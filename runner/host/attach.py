@@ -40,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, help=data)
     sandbox_help = "tasks see the machine read-only, no network and no key (bubblewrap)"
     add("--sandbox", action="store_true", help=sandbox_help)
+    overlays_help = "runs may bring Python files of torch from a mirror of the hud; needs --sandbox"
+    add("--allow-overlays", action="store_true", help=overlays_help)
     add("--stay", action="store_true", help="once detached, wait for a signal")
     add("--devices", default="", help="0,1 or cpu; default: all GPUs, or else the CPU")
     python = "an interpreter with torch that runs may ask for; default=PATH replaces this one"
@@ -53,6 +55,9 @@ def main(options: argparse.Namespace) -> int:
     data = data_folder(options.data)
     pythons = pythons_of([*built_pythons(data), *options.python])  # before a token is spent
     labels = labels_of(options.label)
+    if options.allow_overlays and not options.sandbox:
+        raise BadRequest("--allow-overlays starts code of others: only with --sandbox")
+    os.environ[sandbox.OVERLAYS] = str(int(options.allow_overlays))
     with _locked(data):
         attachment = attachment_of(options, data)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -10,7 +10,9 @@ import logging
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 from django.db import transaction
 from django.db.models.functions import Substr
@@ -26,8 +28,10 @@ from hud.judging.regressions.groups import by_key
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
 from hud.points.facts import flat
 from hud.problems import Problem
+from hud.runs import overlays
 from hud.runs.tasks import cancel as cancel_run
 from hud.states.bisect import BisectState, StepAnswer, Word, next_step
+from runner.schema.protocol import overlay_of
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 
@@ -62,8 +66,9 @@ def _plan(regression: Regression, attached: Sequence[Accelerator]) -> tuple[Acce
     return accelerator, builds
 
 
-def start(*, regression: Regression, who: str) -> Bisect:
-    """Start a bisect with the comparison of its two ends. Raise Problem 409."""
+def start(*, regression: Regression, who: str, may_run_code: bool = False) -> Bisect:
+    """Start a bisect with the comparison of its two ends; of commits between versions too, where its host
+    allows overlays and who asks may run code. Raise Problem 409."""
     with transaction.atomic():
         locked = Regression.objects.select_for_update(of=("self",))
         related = ("series__experiment", "first_run", "last_good_run")
@@ -71,6 +76,8 @@ def start(*, regression: Regression, who: str) -> Bisect:
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
             raise Problem(409, f"bisect {running.pk} of it is running")
         accelerator, builds = _plan(regression, visible_accelerators())
+        if may_run_code and accelerator.host.facts.get("overlays"):
+            builds = _with_commits(builds)
         versions = [asdict(build) for build in builds]
         bisect = Bisect.objects.create(
             regression=regression, accelerator=accelerator, builds=versions, requested_by=who
@@ -129,6 +136,32 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
     return list(builds[good : bad + 1] if good < bad else builds)
 
 
+def _with_commits(builds: list[Build]) -> list[Build]:
+    """Return the builds with overlays of the commits between neighbours, where no other file changed."""
+    every = builds[:1]
+    for older, newer in pairwise(builds):
+        with suppress(BadRequest):
+            commits, others = overlays.commits_between(older.torch_git, newer.torch_git)
+            for commit in () if others else commits:
+                names = {"interpreter": f"{older.interpreter}@{commit}", "differs": f"commit {commit[:12]}"}
+                every.append(replace(older, **names))
+        every.append(newer)
+    return every
+
+
+def _no_commit(bisect: Bisect) -> str:
+    """Return why a bisect on a host with overlays ends with two versions and not with a commit, '' else."""
+    good, bad = (bisect.builds[index] for index in (bisect.good, bisect.bad))
+    is_overlaid = any(overlay_of(end["interpreter"])[1] for end in (good, bad))
+    if is_overlaid or not (bisect.accelerator and bisect.accelerator.host.facts.get("overlays")):
+        return ""
+    try:
+        others = overlays.commits_between(good["torch_git"], bad["torch_git"])[1]
+    except BadRequest as error:
+        others = str(error)
+    return f"which commit, cannot tell: {others}" if others else ""
+
+
 def _go_on(bisect: Bisect) -> None:
     """Request the next comparison, or end the bisect. Raise BadRequest."""
     state, *places = next_step(len(bisect.builds), answers(bisect))
@@ -137,11 +170,13 @@ def _go_on(bisect: Bisect) -> None:
             raise BadRequest("the accelerator is no longer there")
         base, head = (bisect.builds[index]["interpreter"] for index in places)
         series, who = [bisect.regression.series], bisect.requested_by
-        run = confirm.rerun_on(bisect.accelerator, series, who=who, interpreter=head, base=base)
+        run = confirm.rerun_on(
+            bisect.accelerator, series, who=who, interpreter=head, base=base, may_run_code=True
+        )
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
     else:
         bisect.good, bisect.bad = places
-        _end(bisect, state)
+        _end(bisect, state, _no_commit(bisect) if state == BisectState.FOUND else "")
 
 
 def answers(bisect: Bisect) -> list[StepAnswer]:
