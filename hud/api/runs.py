@@ -22,7 +22,6 @@ from hud.api.schemas import (
     Filter,
     Items,
     MatrixBody,
-    StrictBody,
     file_answer,
     of_table,
     parameter,
@@ -47,6 +46,7 @@ from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
+_REF = r"^[0-9A-Za-z][0-9A-Za-z._/-]{0,199}$"
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name commit:str
     pull_request:int|None=request_or_empty.pull_request retry_of:int|None=request_or_empty.retry_of_id""")
@@ -56,12 +56,6 @@ _PLAN = DataTable("""cases:list[str] left_out:list[dict[str,str]] tasks:int proc
     seconds:float|None queue_position:int|None starts_in_s:float|None stream:str pairs:int|None
     detects_percent:float|None power:float|None noise_assumed:bool|None""")
 _PLACE = DataTable("queue_position:int|None=position starts_in_s:float|None")
-
-
-class OverlayIn(StrictBody):
-    """Python files of torch/_inductor, _dynamo, _functorch and _export at a commit of a mirror of the HUD."""
-
-    ref: str = Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z._/-]{0,199}$")
 
 
 class RunIn(MatrixBody):
@@ -85,8 +79,7 @@ class RunIn(MatrixBody):
     commit: str = Field("", pattern=r"^[0-9A-Za-z._-]{0,64}$", description="else that of its torch")
     pull_request: int | None = Field(None, ge=1, le=2**31 - 1, description="its branch is else `pull/NUMBER`")
     run_class: RunClass = Field("person", alias="class", description="who waits: served in this order")
-
-    overlay: OverlayIn | None = None
+    overlay: dict[Literal["ref"], Annotated[str, Field(pattern=_REF)]] = Field({}, description="see below")
 
 
 class _StartQuery(Filter):
@@ -172,8 +165,8 @@ def post_run(
     side compiles once. `pairs` is the most draws or pairs; `auto` is the default. `new_options` are inductor
     options of the candidate, by default compared with the same environment without them. `knobs` replace an
     experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
-    to that one. `overlay` puts files in front of the interpreter's torch, compared with it as it is, on hosts
-    that allow it; it needs the scope `code`.
+    to that one. `overlay` names a commit of a mirror, whose Python files of torch's compiler are compared
+    with the interpreter as it is, on hosts that allow it; it needs the scope `code`.
     """
     key, text = caller_key(request), request.headers.get("Idempotency-Key", "")
     RUNS.check(key.pk)
@@ -202,10 +195,7 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         kinds = {item.device for item in visible_accelerators() if arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     may_run_code = "code" in effective_scopes(caller_key(request))
-    try:
-        environment, base, commit = _sides(given, may_run_code=may_run_code)
-    except BadRequest as error:
-        raise Problem(422, str(error), at="/overlay") from error
+    environment, base, commit = _sides(given, may_run_code=may_run_code)
     options = RunOptions(
         ResourceRequest(device, host, arch, given.labels, environment, base),
         who=who(request),
@@ -218,7 +208,7 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, caller_key(request)) if given.stream else None,
         **given.model_dump(include={"run_class", "pull_request"}),
-        commit=given.commit or commit,
+        commit=commit,
         may_run_code=may_run_code,
     )
     try:
@@ -235,13 +225,17 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
 
 
 def _sides(given: RunIn, *, may_run_code: bool) -> tuple[str, str, str]:
-    """Return the interpreters of candidate and baseline, and the commit of the overlay. Raise BadRequest."""
-    if given.overlay is None:
-        return given.environment, given.base_environment, ""
+    """Return the interpreters of candidate and baseline, and the commit. Raise Problem 403 or 422."""
+    if not given.overlay:
+        return given.environment, given.base_environment, given.commit
     if not may_run_code:
         raise Problem(403, "this key has not the scope code")
-    commit, plain = overlays.commit_of(given.overlay.ref), given.environment or requests.DEFAULT_INTERPRETER
-    return f"{plain}@{commit}", given.base_environment or plain, commit
+    plain = given.environment or requests.DEFAULT_INTERPRETER
+    try:
+        commit = overlays.commit_of(given.overlay["ref"])
+    except BadRequest as error:
+        raise Problem(422, str(error), at="/overlay/ref") from error
+    return f"{plain}@{commit}", given.base_environment or plain, given.commit or commit
 
 
 def _check_subject(given: RunIn) -> None:

@@ -24,7 +24,6 @@ from hud.models.series import Environment, Series
 from hud.models.streams import Stream
 from hud.states.bisect import BisectState
 from hud.states.regressions import ACTIVE, RegressionKind, RegressionState
-from runner.schema.protocol import overlay_of
 
 
 class SeriesState(NamedRow):
@@ -173,15 +172,15 @@ class Bisect(NamedRow):
         if self.good is None or self.bad is None:
             return self.reason
         ends = [self.builds[index] for index in (self.good, self.bad)]
-        good, bad = (end["torch"] for end in ends)
-        names = [overlay_of(end["interpreter"]) for end in ends]
-        if good == bad or any(commit for _name, commit in names):
+        good, bad = (
+            f"{end['torch']} ({end['commits']})" if end.get("commits") else end["torch"] for end in ends
+        )
+        if good == bad:
             good, bad = (
-                f"{name} ({end.get('differs') or end['torch_git'][:9]})"
-                for (name, _commit), end in zip(names, ends, strict=True)
+                f"{end['interpreter']} ({end.get('differs') or end['torch_git'][:9]})" for end in ends
             )
         return {
-            BisectState.FOUND: "; ".join(filter(None, [f"{bad} is worse than {good}", self.reason])),
+            BisectState.FOUND: f"{bad} is worse than {good}",
             BisectState.NOT_REPRODUCED: f"not reproduced today: {bad} against {good}",
             BisectState.CANNOT_TELL: f"between {good} and {bad}, no closer",
         }.get(BisectState(self.state), self.reason)

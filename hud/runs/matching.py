@@ -29,9 +29,9 @@ from runner.schema.protocol import FUNCTION, overlay_of, sign
 from runner.schema.suite import TaskSpec, suite_of
 from runner.suites import CEILINGS
 
+OVERLAID = "@[0-9a-f]{40}$"  # names of interpreters with an overlay
 # The accelerator could take a task of the run, now or later. While the host that the run began on is there,
 # another one only with the same torch and Triton, where it says so.
-OVERLAID = "@[0-9a-f]{40}$"  # names of interpreters with an overlay
 FITS = f"""
     (a.present AND h.detached_at IS NULL
     AND q.device = a.device AND q.arch IN ('', a.arch) AND (q.host_id IS NULL OR q.host_id = a.host_id)
@@ -40,8 +40,6 @@ FITS = f"""
     AND (r.interpreter = '' OR a.catalog->'pythons' ? regexp_replace(r.interpreter, '{OVERLAID}', ''))
     AND (r.base_interpreter = ''
         OR a.catalog->'pythons' ? regexp_replace(r.base_interpreter, '{OVERLAID}', ''))
-    AND (h.facts @> '{{"overlays":true}}'
-        OR r.interpreter !~ '{OVERLAID}' AND r.base_interpreter !~ '{OVERLAID}')
     AND NOT EXISTS (
         SELECT FROM jsonb_each(q.fingerprints) AS begun(python, interpreter)
         JOIN hud_host b ON b.id = (interpreter->>'host')::int AND b.id <> h.id
@@ -144,14 +142,8 @@ def _needs(
         label = f"{key}={value}"
         yield f"the label {label}", {label}, partial(_label, key=key)
     for name in filter(None, (request.interpreter, request.base_interpreter)):
-        plain, commit = overlay_of(name)
+        plain = overlay_of(name)[0]
         yield f"an interpreter called {plain}", {plain}, lambda item: set(item.catalog.get("pythons", []))
-        if commit:
-            yield (
-                "attach --allow-overlays",
-                {"it"},
-                lambda item: {"it"} if item.host.facts.get("overlays") else set(),
-            )
     text = f"the suite {', '.join(sorted(suites))}"
     yield text, suites, lambda item: set(item.catalog.get("suites", []))
 

@@ -168,10 +168,12 @@ def request_run(
         interpreter = resources.interpreter or DEFAULT_INTERPRETER
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
+    interpreters = (resources.interpreter, resources.base_interpreter)
+    labels = {**resources.labels, **overlays.labels_for(interpreters)}
+    resources = replace(resources, labels=labels)
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
-    interpreters = (resources.interpreter, resources.base_interpreter)
     if not problem:
         problem = matching.missing_packages(specs, able, interpreters)
     if problem:

@@ -29,7 +29,7 @@ from runner.host.client import Hud, LeaseBroken
 from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
-from runner.system import account, locks, machine, sandbox
+from runner.system import account, locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
 from runner.system.interpreters import Fingerprints, Interpreter, canary, torch_facts
 from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
@@ -129,7 +129,7 @@ class Agent:
         adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_signal: self._signalled.set())
-        self._facts = {**machine.facts(), "overlays": sandbox.may_overlay()}
+        self._facts = machine.facts()
         for step in (self._watch_interpreters, self._beat, self._deliver):
             threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
         self._repeat(self._supervise)

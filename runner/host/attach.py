@@ -16,6 +16,7 @@ from typing import TextIO
 
 from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
+from runner.schema.protocol import OVERLAYS_ALLOWED
 from runner.schema.suite import BadRequest
 from runner.system import account, sandbox
 from runner.system.accelerators import accelerators
@@ -55,8 +56,10 @@ def main(options: argparse.Namespace) -> int:
     data = data_folder(options.data)
     pythons = pythons_of([*built_pythons(data), *options.python])  # before a token is spent
     labels = labels_of(options.label)
-    if options.allow_overlays and not options.sandbox:
-        raise BadRequest("--allow-overlays starts code of others: only with --sandbox")
+    if options.allow_overlays:
+        labels.update(OVERLAYS_ALLOWED)
+        if not options.sandbox:
+            raise BadRequest("--allow-overlays starts code of others: only with --sandbox")
     os.environ[sandbox.OVERLAYS] = str(int(options.allow_overlays))
     with _locked(data):
         attachment = attachment_of(options, data)

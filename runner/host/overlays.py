@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -70,10 +71,6 @@ def _link(torch: Path, folder: Path) -> None:
     for entry in torch.iterdir():
         if f"torch/{entry.name}" not in OVERLAY_FOLDERS:
             (folder / "torch" / entry.name).symlink_to(entry)
+    but_python = shutil.ignore_patterns("*.py", "__pycache__")
     for name in OVERLAY_FOLDERS:
-        for path in [torch.parent / name, *sorted((torch.parent / name).rglob("*"))]:
-            place = folder / path.relative_to(torch.parent)
-            if path.is_dir() and path.name != "__pycache__":
-                place.mkdir()
-            elif place.parent.is_dir() and path.is_file() and path.suffix != ".py":
-                place.symlink_to(path)
+        shutil.copytree(torch.parent / name, folder / name, ignore=but_python, copy_function=os.symlink)

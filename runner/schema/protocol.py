@@ -25,6 +25,7 @@ CHANGED_INTERPRETER = "changed_interpreter"  # code of a task that ends for it
 _COMMIT_DIGITS = 9
 # An overlay, INTERPRETER@COMMIT: Python files of these folders at a commit, in front of those of its torch
 OVERLAY_FOLDERS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torch/_export")
+OVERLAYS_ALLOWED = {"overlays": "allowed"}  # the label of a host that takes them
 MOST_OVERLAY_BYTES = 32 * 2**20  # packed; twice as many unpacked
 _OVERLAY = re.compile(r"(.+)@([0-9a-f]{40})")
 # A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.

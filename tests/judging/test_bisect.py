@@ -36,7 +36,7 @@ from hud.states.bisect import (
     most_steps,
     next_step,
 )
-from runner.schema.protocol import overlay_of
+from runner.schema.protocol import OVERLAYS_ALLOWED, overlay_of
 from tests.support.factories import (
     create_accelerator,
     create_environment,
@@ -296,9 +296,12 @@ def line(tmp_path: Path, settings: Any, accelerator: Accelerator, regression: Re
     settings.HUD_REPO_MIRRORS = {"o/r": str(tmp_path / "mirror")}
     ends = dict(zip((TORCHES[0][0], TORCHES[-1][0]), (shas[0], shas[-1]), strict=True))
     pythons = {f"n{sha[:4]}": {"torch": torch, "torch_git": sha} for torch, sha in ends.items()}
-    accelerator.host.facts = {"pythons": pythons, "overlays": True}
+    accelerator.host.facts = {"pythons": pythons}
     accelerator.host.save()
-    accelerator.catalog["pythons"] = list(pythons)
+    accelerator.catalog["pythons"], accelerator.labels = (
+        list(pythons),
+        {**accelerator.labels, **OVERLAYS_ALLOWED},
+    )
     accelerator.save()
     for run in (regression.last_good_run, regression.first_run):
         environment = Environment.objects.get(point__run=run)
@@ -347,8 +350,8 @@ def test_commits_are_searched_only_by_who_may_run_code_on_hosts_that_allow_it(
 ) -> None:
     assert len(ask(client, regression).json()["environments"]) == 2
     Bisect.objects.update(state=BisectState.CANCELLED)
-    accelerator.host.facts = {**accelerator.host.facts, "overlays": False}
-    accelerator.host.save()
+    accelerator.labels = {"accelerator": "cuda:0"}
+    accelerator.save()
     assert len(ask(client, regression, "code").json()["environments"]) == 2
 
 

@@ -15,6 +15,7 @@ from hud.accounts.roles import Role
 from hud.models import Accelerator, Audit, Run
 from hud.problems import Problem
 from hud.runs import overlays, tasks
+from runner.schema.protocol import OVERLAYS_ALLOWED
 from runner.schema.suite import BadRequest
 from tests.support.factories import create_accelerator, create_host, create_user
 from tests.support.mirrors import create_mirror
@@ -37,8 +38,8 @@ def shas(tmp_path: Path, settings: Any) -> list[str]:
 
 @pytest.fixture
 def host(shas: list[str]) -> Accelerator:
-    facts = {"pythons": {"default": {"torch": "2.13.0", "torch_git": shas[0]}}, "overlays": True}
-    return create_accelerator(create_host("h1", facts=facts), suites=["micro"], pythons=["default"])
+    host = create_host("h1", facts={"pythons": {"default": {"torch": "2.13.0", "torch_git": shas[0]}}})
+    return create_accelerator(host, suites=["micro"], pythons=["default"], labels=OVERLAYS_ALLOWED)
 
 
 def ask(client: Client, body: dict[str, Any], *scopes: str) -> Any:
@@ -88,11 +89,11 @@ def test_the_host_gets_the_python_files_of_the_four_folders_by_its_lease_alone(
 def test_other_files_in_the_range_are_named(client: Client, host: Accelerator, shas: list[str]) -> None:
     answer = ask(client, {"overlay": {"ref": shas[3]}})
     assert answer.status_code == 422
-    assert "cannot tell: aten/src/kernel.cpp" in answer.json()["detail"]
+    assert "cannot tell the commit: aten/src/kernel.cpp" in answer.json()["detail"]
     assert "and 6 more files" in answer.json()["detail"]
     assert ask(client, {"overlay": {"ref": "nowhere"}}).status_code == 422
     assert ask(client, {"overlay": {"ref": "--output=x"}}).status_code == 422
-    facts = {"pythons": {"default": {"torch": "2.13.0", "torch_git": "--output=x"}}, "overlays": True}
+    facts = {"pythons": {"default": {"torch": "2.13.0", "torch_git": "--output=x"}}}
     type(host.host).objects.update(facts=facts)  # of a host that lies
     assert ask(client, {"overlay": {"ref": shas[1]}}).status_code == 422
     assert not Run.objects.exists()
@@ -114,7 +115,7 @@ def test_an_overlay_needs_the_scope_code(client: Client, host: Accelerator, shas
 def test_a_host_that_allows_none_gets_none(client: Client, host: Accelerator, shas: list[str]) -> None:
     answer = ask(client, {"overlay": {"ref": shas[1]}})
     assert answer.status_code == 201
-    type(host.host).objects.update(facts={**host.host.facts, "overlays": False})
+    Accelerator.objects.update(labels={})
     assert ask(client, {"overlay": {"ref": shas[1]}}).status_code == 422
     host.refresh_from_db()
     assert tasks.claim(accelerator=host, nonce="n") is None

@@ -10,7 +10,6 @@ import logging
 import math
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
@@ -31,7 +30,7 @@ from hud.problems import Problem
 from hud.runs import overlays
 from hud.runs.tasks import cancel as cancel_run
 from hud.states.bisect import BisectState, StepAnswer, Word, next_step
-from runner.schema.protocol import overlay_of
+from runner.schema.protocol import OVERLAYS_ALLOWED
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 
@@ -76,7 +75,7 @@ def start(*, regression: Regression, who: str, may_run_code: bool = False) -> Bi
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
             raise Problem(409, f"bisect {running.pk} of it is running")
         accelerator, builds = _plan(regression, visible_accelerators())
-        if may_run_code and accelerator.host.facts.get("overlays"):
+        if may_run_code and OVERLAYS_ALLOWED.items() <= accelerator.labels.items():
             builds = _with_commits(builds)
         versions = [asdict(build) for build in builds]
         bisect = Bisect.objects.create(
@@ -137,29 +136,17 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
 
 
 def _with_commits(builds: list[Build]) -> list[Build]:
-    """Return the builds with overlays of the commits between neighbours, where no other file changed."""
+    """Return the builds with overlays of the commits between neighbours, or the words why there are none."""
     every = builds[:1]
     for older, newer in pairwise(builds):
-        with suppress(BadRequest):
-            commits, others = overlays.commits_between(older.torch_git, newer.torch_git)
-            for commit in () if others else commits:
-                names = {"interpreter": f"{older.interpreter}@{commit}", "differs": f"commit {commit[:12]}"}
-                every.append(replace(older, **names))
-        every.append(newer)
+        try:
+            for commit in overlays.commits_between(older.torch_git, newer.torch_git):
+                name = f"{older.interpreter}@{commit}"
+                every.append(replace(older, interpreter=name, commits=f"with {commit[:12]}"))
+            every.append(replace(newer, commits=f"with {newer.torch_git[:12]}"))
+        except BadRequest as error:  # noqa: PERF203 - a range for itself
+            every.append(replace(newer, commits=str(error)))
     return every
-
-
-def _no_commit(bisect: Bisect) -> str:
-    """Return why a bisect on a host with overlays ends with two versions and not with a commit, '' else."""
-    good, bad = (bisect.builds[index] for index in (bisect.good, bisect.bad))
-    is_overlaid = any(overlay_of(end["interpreter"])[1] for end in (good, bad))
-    if is_overlaid or not (bisect.accelerator and bisect.accelerator.host.facts.get("overlays")):
-        return ""
-    try:
-        others = overlays.commits_between(good["torch_git"], bad["torch_git"])[1]
-    except BadRequest as error:
-        others = str(error)
-    return f"which commit, cannot tell: {others}" if others else ""
 
 
 def _go_on(bisect: Bisect) -> None:
@@ -176,7 +163,7 @@ def _go_on(bisect: Bisect) -> None:
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
     else:
         bisect.good, bisect.bad = places
-        _end(bisect, state, _no_commit(bisect) if state == BisectState.FOUND else "")
+        _end(bisect, state)
 
 
 def answers(bisect: Bisect) -> list[StepAnswer]:
@@ -259,6 +246,7 @@ class Build:
     torch_git: str
     date: str = ""
     differs: str = ""
+    commits: str = ""  # the overlay in front of it, or why commits before it have none
 
     @property
     def version(self) -> tuple[str, str]:

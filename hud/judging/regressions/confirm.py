@@ -132,13 +132,7 @@ def _request(regressions: Sequence[Regression], attached: Sequence[Accelerator])
 
 
 def rerun_on(
-    accelerator: Accelerator,
-    series: Sequence[Series],
-    *,
-    who: str,
-    interpreter: str,
-    base: str,
-    may_run_code: bool = False,
+    accelerator: Accelerator, series: Sequence[Series], *, who: str, interpreter: str, base: str, **more: Any
 ) -> Run:
     """Request a run of the experiment of these series on one accelerator, behind what people wait for: one
     repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise BadRequest."""
@@ -151,9 +145,7 @@ def rerun_on(
         replication = Replication(draws=draws)
     else:
         replication = Replication(repeats=LEAST_PAIRS, caches="fresh")
-    options = RunOptions(
-        resources, who, replication, run_class="night", stream=series[0].stream, may_run_code=may_run_code
-    )
+    options = RunOptions(resources, who, replication, run_class="night", stream=series[0].stream, **more)
     return request_rerun(series[0].experiment, options)
 
 

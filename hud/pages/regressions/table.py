@@ -15,7 +15,6 @@ from hud.pages.tags import commit, move_line
 from hud.tables.formatting import run_link, signed_percent
 from hud.tables.html import badge_html, code, dim, element, icon_html, join, link, span, text
 from hud.tables.table import Column, DataTable
-from runner.schema.protocol import overlay_of
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
 
@@ -114,11 +113,8 @@ def causes_html(page: RegressionsPage, tab: str) -> SafeString:
 
 
 def _build(build: dict[str, str]) -> SafeString:
-    about = (
-        join(overlay_of(build["interpreter"])[0], build["differs"], by=", ")
-        if build.get("differs")
-        else build.get("date")
-    )
+    named = join(build["interpreter"], build["differs"], by=", ") if build.get("differs") else ""
+    about = build.get("commits") or named or build.get("date")
     return join(build["torch"], dim(about))
 
 
