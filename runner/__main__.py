@@ -13,6 +13,7 @@ from runner.cli import choices as choices_command
 from runner.cli import doctor
 from runner.cli import env as env_command
 from runner.cli import record as record_command
+from runner.cli import reproduce as reproduce_command
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, upload_file
 from runner.client.commands import add_commands
@@ -80,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     recording = commands.add_parser("record", help="write the operators that a model calls")
     record_command.add_arguments(recording)
     recording.set_defaults(command=record_command.main)
+    reproducing = commands.add_parser("reproduce", help="write a task as a file that runs with torch alone")
+    run_command.add_arguments(reproducing)
+    reproducing.set_defaults(command=reproduce_command.main)
     choices_command.add_commands(add_commands(commands))
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)

@@ -37,34 +37,13 @@ class Bucket(S3Storage):  # type: ignore[misc]
     """Files of the bucket and prefix in `HUD_FILES`; credentials, region and endpoint come from AWS' own
     variables. Nodes share it where they read the same random id in its object `data_id`."""
 
-    _open, _save, delete, exists, listdir, size, get_modified_time = map(
-        _as_os_error,
-        (
-            S3Storage._open,
-            S3Storage._save,
-            S3Storage.delete,
-            S3Storage.exists,
-            S3Storage.listdir,
-            S3Storage.size,
-            S3Storage.get_modified_time,
-        ),
-    )
-
     def __init__(self) -> None:
         bucket, _, prefix = settings.HUD_FILES.removeprefix("s3://").partition("/")
-        own = any(name in os.environ for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"))
-        waits = Config(
-            connect_timeout=5,
-            read_timeout=20,
-            retries={"total_max_attempts": 3, "mode": "standard"},
-            s3={"addressing_style": "path" if own else "auto"},
-        )
-        super().__init__(
-            bucket_name=bucket, location=prefix, client_config=waits, max_memory_size=_LEAST_PART_BYTES
-        )
-
-    def __str__(self) -> str:
-        return f"HUD_FILES={settings.HUD_FILES}"
+        style = "path" if {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & {*os.environ} else "auto"
+        waits = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 3}}
+        config = Config(**waits, s3={"addressing_style": style})
+        options = {"client_config": config, "max_memory_size": _LEAST_PART_BYTES}
+        super().__init__(bucket_name=bucket, location=prefix, **options)
 
     @cached_property
     def identity(self) -> str:
@@ -87,7 +66,6 @@ class Bucket(S3Storage):  # type: ignore[misc]
         self.read("data_id")
         return float("inf")
 
-    @_as_os_error
     def append(self, name: str, start: int, data: bytes) -> None:
         """Put an object anew that has `data` from `start` on; the server itself copies what stays of a large
         one."""
@@ -97,12 +75,11 @@ class Bucket(S3Storage):  # type: ignore[misc]
             return
         upload = place.initiate_multipart_upload()
         source = {"Bucket": place.bucket_name, "Key": place.key}
-        before = upload.Part(1).copy_from(CopySource=source, CopySourceRange=f"bytes=0-{start - 1}")
-        tags = (before["CopyPartResult"]["ETag"], upload.Part(2).upload(Body=data)["ETag"])
+        copied = upload.Part(1).copy_from(CopySource=source, CopySourceRange=f"bytes=0-{start - 1}")
+        tags = copied["CopyPartResult"]["ETag"], upload.Part(2).upload(Body=data)["ETag"]
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
         upload.complete(MultipartUpload={"Parts": parts})
 
-    @_as_os_error
     def read(self, name: str, start: int = 0, size: int = -1) -> bytes:
         """Return an object's bytes from `start`, at most `size`. Raise FileNotFoundError."""
         end = start + size - 1 if size >= 0 else ""
@@ -113,3 +90,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
                 return b""
             raise
         return bytes(answer["Body"].read())
+
+
+for _name in ("_open", "_save", "append", "delete", "exists", "listdir", "read", "size", "get_modified_time"):
+    setattr(Bucket, _name, _as_os_error(getattr(Bucket, _name)))

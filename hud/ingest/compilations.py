@@ -17,7 +17,7 @@ from hud.sql import fetch_tuples, insert, int_array
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.scalars import INVISIBLE
 from runner.schema import compilations as schema
-from runner.schema.compilations import Compiled, Note
+from runner.schema.compilations import ANATOMY, Compiled, Note
 
 METRIC = "kernel_count"  # whose records say what was compiled
 MAX_KERNELS = 2000
@@ -65,7 +65,8 @@ def _fits(kernel: schema.Kernel) -> bool:
     return (
         all(not value or _MIN_REAL <= value <= _MAX_REAL for value in reals)
         and all(0 <= value <= _MAX_BIGINT for value in integers)
-        and 0 <= kernel.candidates <= _MAX_COUNT
+        and all(0 <= (getattr(kernel, name) or 0) <= _MAX_COUNT for name in _COUNTS)
+        and all(0 <= spills <= _MAX_COUNT for _config, spills in kernel.skipped)
     )
 
 
@@ -128,7 +129,8 @@ def store_compilations(
     insert(Compilation, rows, f"({key_columns}) DO UPDATE SET {replaced}" if replace else "DO NOTHING")
 
 
-_SAME = ("slot", "choice", "kind", "calls", "bytes", "flops", "candidates")  # in a kernel and its row
+_COUNTS = ("candidates", "registers", "spills", "shared_bytes")
+_SAME = ("slot", "choice", "kind", "calls", "bytes", "flops", *_COUNTS)  # in a kernel and its row
 _NOTES = ("graph_breaks", "recompiles", "cudagraph_skips")
 _List = tuple[int | None, Mapping[int, int]]  # of binaries: its id, and where each is in it
 _NO_LIST: _List = (None, {})
@@ -209,7 +211,8 @@ def _digest(kernel: schema.Kernel) -> str:
     texts = (kernel.slot, kernel.choice, kernel.name, kernel.kind, kernel.config, kernel.default)
     numbers = f"{kernel.calls} {kernel.bytes} {kernel.flops} {kernel.candidates}"
     offered = ("offered", *kernel.offered) if kernel.offered else ()
-    identity = "\0".join((*texts, numbers, *kernel.origins, *offered))
+    anatomy = [f"{getattr(kernel, name)}" for name in ANATOMY if getattr(kernel, name) not in (None, ())]
+    identity = "\0".join((*texts, numbers, *kernel.origins, *offered, *anatomy))
     return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
@@ -225,6 +228,7 @@ def _kernel_row(kernel: schema.Kernel) -> dict[str, Any]:
         "default_config": _short(kernel.default),
         "ranked": [(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]],
         "offered": [] if is_cut else offered,
+        "skipped": [(_short(config), spills) for config, spills in kernel.skipped[:_MAX_ENTRIES]],
     }
 
 

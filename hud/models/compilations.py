@@ -20,7 +20,10 @@ from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
 from runner.schema import compilations as schema
 
-_SAME = ("slot", "choice", "name", "kind", "config", "calls", "bytes", "flops", "candidates")
+_SAME = (
+    *("slot", "choice", "name", "kind", "config", "calls", "bytes", "flops", "candidates"),
+    *("registers", "spills", "shared_bytes"),
+)
 
 
 class Kernel(NamedRow):
@@ -45,6 +48,10 @@ class Kernel(NamedRow):
     default_config = models.CharField(max_length=500)  # the one taken without max-autotune
     # the configurations that the autotuner chose from; empty if unknown
     offered = ArrayField(models.CharField(max_length=500), default=list, db_default=[])
+    registers = models.IntegerField(null=True)
+    spills = models.IntegerField(null=True)
+    shared_bytes = models.IntegerField(null=True)
+    skipped = models.JSONField(default=list, db_default=[])  # configurations, with the registers they spill
 
     def compiled(self, binary: int, time_us: float | None) -> schema.Kernel:
         """Return the kernel as a compilation has it."""
@@ -56,7 +63,8 @@ class Kernel(NamedRow):
         same = {name: getattr(self, name) for name in _SAME}
         ranked = tuple((config, time_us) for config, time_us in self.ranked)
         lists = {"origins": tuple(self.origins), "offered": tuple(self.offered), "ranked": ranked}
-        return {**same, **lists, "default": self.default_config}
+        skipped = tuple(map(tuple, self.skipped))
+        return {**same, **lists, "skipped": skipped, "default": self.default_config}
 
 
 class BinaryList(NamedRow):

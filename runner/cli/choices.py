@@ -97,7 +97,8 @@ def answers(records: Iterable[Mapping[str, Json]], proven: Proven) -> list[tuple
         elif kernel.get("config") == config:
             lines.append((name, _HIT))
         else:
-            lines.append((name, f"other choice: {kernel.get('config', '')} in place of {config}"))
+            because = f" ({reasons[name]})" if name in reasons else ""
+            lines.append((name, f"other choice: {kernel.get('config', '')} in place of {config}{because}"))
     return lines + [(slot, _ELSEWHERE) for slot in proven.configs if slot not in kernels]
 
 
@@ -138,7 +139,9 @@ class _Compiler:
 
     def _caches(self, task: TaskSpec, folder: Path) -> dict[str, str]:
         """Fill caches with inductor's files of choices and nothing else; return their variables."""
-        for cache in (folder / "inductor", folder / task.fingerprint() / "torchinductor_cache_dir"):
+        of_task = folder / task.fingerprint()  # for suites that empty their caches, those of models in `t`
+        own = (of_task / stage / "torchinductor_cache_dir" for stage in ("", "t"))
+        for cache in (folder / "inductor", *own):
             for file in self.files.glob("??/*.best_config"):
                 (cache / file.parent.name).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, cache / file.parent.name / file.name)

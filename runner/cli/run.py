@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     case = "NAME[OPTION=VALUE,…]"
     add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
-    add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
+    only = "only cases whose name it matches, or another that is given"
+    add("-k", "--filter", action="append", default=[], metavar="RE", help=only)
     add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
     add("--exclude-exact", **several, metavar="NAME", help="not these cases")
     add("--partition", default="", metavar="I/N", help="part I of N of the tasks, from 1")
@@ -84,21 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command; return 0 for success, 1 if something failed and 130 if cancelled. Raise BadRequest
     or locks.Busy."""
-    for name, value in PRESETS.get(options.preset, {}).items():
-        setattr(options, name, getattr(options, name) or value)
-    if options.file:
-        try:
-            options.file.read_bytes()
-        except OSError as error:
-            raise BadRequest(f"--file {options.file}: {error.strerror}") from error
-        os.environ[file.VARIABLE] = str(options.file.resolve())  # also for the processes of its tasks
-        options.suites = [*options.suites, file.NAME]
-    if not options.suites:
-        raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
-    chosen = _accelerator(options.device, dry_run=options.dry_run)
-    tasks = request.tasks(options, chosen.device)
-    if options.partition:
-        tasks = request.partition(tasks, options.partition)
+    chosen, tasks = planned(options)
     baseline = read_records(options.baseline, "--baseline") if options.baseline else None
     pythons, python, base = _pythons(options)
     tasks, left_out = (tasks, "") if options.backends else _runnable(tasks, pythons[python])
@@ -151,6 +138,26 @@ def main(options: argparse.Namespace) -> int:
     # cells of a matrix that cannot be here are no failure beside others
     succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if succeeded and not (output and output.empty) else 1
+
+
+def planned(options: argparse.Namespace) -> tuple[Accelerator, list[TaskSpec]]:
+    """Return the device and the tasks of a command. Raise BadRequest."""
+    for name, value in PRESETS.get(options.preset, {}).items():
+        setattr(options, name, getattr(options, name) or value)
+    if options.file:
+        try:
+            options.file.read_bytes()
+        except OSError as error:
+            raise BadRequest(f"--file {options.file}: {error.strerror}") from error
+        os.environ[file.VARIABLE] = str(options.file.resolve())  # also for the processes of its tasks
+        options.suites = [*options.suites, file.NAME]
+    if not options.suites:
+        raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
+    chosen = _accelerator(options.device, dry_run=options.dry_run)
+    tasks = request.tasks(options, chosen.device)
+    if options.partition:
+        tasks = request.partition(tasks, options.partition)
+    return chosen, tasks
 
 
 def _accelerator(name: str, *, dry_run: bool) -> Accelerator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -28,6 +29,8 @@ def add_commands(commands: Any) -> Any:
     gating = _command(commands, "gate", _gate, "is the candidate slower? exit 0 no, 1 yes, 3 cannot tell")
     gating.add_argument("--budget", type=float, default=0.0, metavar="MIN", help="minutes for pairs")
     gating.add_argument("--case", action="append", default=[], help="with environments: of the suite")
+    about = "with environments: an option of these cases; as JSON, such as D=[1024]"
+    gating.add_argument("--opt", action="append", default=[], metavar="NAME=VALUE", help=about)
     gating.add_argument("--format", choices=("md", "json"), default="md")
     reporting = _command(commands, "report", _report, "write a report on two sides over whole suites")
     reporting.add_argument("--format", choices=("html", "md"), default="html")
@@ -85,12 +88,25 @@ def _run(run: Callable[[Hud, argparse.Namespace], int], options: argparse.Namesp
 
 def _gate(hud: Hud, options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI ends a job so; its runs are cancelled
-    filters = _filters(options)
+    knobs = dict(map(_option, options.opt))
     verdict = gate_refs(
-        hud, options.base, options.head, budget_min=options.budget, cases=options.case, **filters
+        hud,
+        options.base,
+        options.head,
+        budget_min=options.budget,
+        cases=options.case,
+        knobs=knobs,
+        **_filters(options),
     )
     print(json.dumps(verdict.to_json()) if options.format == "json" else verdict.markdown())
     return verdict.status
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    with contextlib.suppress(ValueError):
+        return name, json.loads(value)
+    return name, value
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:

@@ -108,18 +108,26 @@ class Verdict:
 
 
 def gate_refs(
-    hud: Hud, base: str, head: str, *, budget_min: float = 0.0, cases: Iterable[str] = (), **filters: str
+    hud: Hud,
+    base: str,
+    head: str,
+    *,
+    budget_min: float = 0.0,
+    cases: Iterable[str] = (),
+    knobs: Mapping[str, Any] | None = None,
+    **filters: str,
 ) -> Verdict:
     """Compare two refs: commits, branches, runs or other sides of the HUD, or two interpreters of its hosts
-    (`environment:NAME`), of which the `cases` of a `suite` are measured now. Pairs are started as long as the
-    budget holds, and are cancelled where it ends or the caller is interrupted. Raise HudError, and WrongUsage
-    for refs that do not fit."""
+    (`environment:NAME`), of which the `cases` of a `suite` are measured now, with these `knobs`. Pairs are
+    started as long as the budget holds, and are cancelled where it ends or the caller is interrupted. Raise
+    HudError, and WrongUsage for refs that do not fit."""
     until = time.monotonic() + 60 * budget_min
     named = [ref.startswith(_ENVIRONMENT) for ref in (base, head)]
     wanted: list[tuple[dict[str, Any], Case | None]] = []
     if all(named) and filters.get("suite"):
         verdict = Verdict(hud, base, head, [])
-        body = {"suite": filters["suite"], "cases": list(cases), "arch": filters.get("arch", "")}
+        body = {"suite": filters["suite"], "cases": list(cases), "knobs": knobs}
+        body["arch"] = filters.get("arch", "")
         body.update({f"{name}s": [filters[name]] for name in ("mode", "dtype") if filters.get(name)})
         builds = (base[len(_ENVIRONMENT) :], head[len(_ENVIRONMENT) :])
         wanted.append(({**body, "base_environment": builds[0], "environment": builds[1]}, None))

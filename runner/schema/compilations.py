@@ -44,6 +44,7 @@ EXPLAINABLE = ("wrong", "failed", "crashed")  # statuses for which the compiler 
 BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
 SEARCHES_ON = "coordinate descent"  # among the offered: the autotuner goes on from the best one
+ANATOMY = ("registers", "spills", "shared_bytes", "skipped")  # of a kernel: what its binary takes
 UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
@@ -68,6 +69,10 @@ class Kernel:
     default: str = ""  # the one among `ranked` that is taken without max-autotune
     # configurations that the autotuner had to choose from, perhaps `SEARCHES_ON`; () if unknown
     offered: tuple[str, ...] = ()
+    registers: int | None = None  # of a thread; None: unknown, as for a library's
+    spills: int | None = None  # registers that a thread keeps in memory
+    shared_bytes: int | None = None  # of a block
+    skipped: tuple[tuple[str, int], ...] = ()  # configurations that spill, and how many registers
 
 
 @dataclass(frozen=True)

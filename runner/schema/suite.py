@@ -113,11 +113,11 @@ class TaskSpec:
             value and name.startswith(("dump_", "keep_", "save_")) for name, value in self.knobs.items()
         )
 
-    def command(self, *, where: str = "") -> str:
-        """Return the command line that runs this task without the web application. `where` are the options
-        that name its device, if it is not the first of its kind."""
+    def command(self, verb: str = "run", *, where: str = "") -> str:
+        """Return the command line that runs this task without the web application, or writes its file
+        (`reproduce`). `where` are the options that name its device, if it is not the first of its kind."""
         knobs = ",".join(f"{name}={setting_text(value)}" for name, value in sorted(self.knobs.items()))
-        parts = ["python -m runner run", suite_of(self.suite).argument()]
+        parts = [f"python -m runner {verb}", suite_of(self.suite).argument()]
         parts += [f"--case '{self.case}[{knobs}]'" if knobs else f"--case {self.case}"]
         parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]
         parts += [where or f"--device {self.device}"]

@@ -13,6 +13,9 @@ if (search) {
   search.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
 }
 const choices = document.getElementById("choices");
+choices.addEventListener("formdata", ({ formData }) => {
+  for (const [name, value] of [...formData]) if (!value) formData.delete(name);
+});
 choices.addEventListener("change", (event) => {
   if (event.target === search) return;
   if (event.target.name === "suite") {
@@ -20,6 +23,9 @@ choices.addEventListener("change", (event) => {
     return;
   }
   const start = document.querySelector("[data-start]");
-  if (start) start.disabled = true;
+  if (start) {
+    start.disabled = true;
+    start.textContent = "Plan first";
+  }
   document.querySelector("[data-plan]")?.classList.add("primary");
 });

@@ -1,5 +1,5 @@
-// Ctrl-K or / opens a dialog over /search.json: arrow keys choose, Enter goes there, Esc closes. Without this
-// script the search box of the page's head leads to /search/, which finds the same.
+// Ctrl-K, / or a click on the search box of the page's head opens a dialog over /search.json: arrow keys choose,
+// Enter goes there, Esc closes. Without this script the box leads to /search/, which finds the same.
 "use strict";
 (() => {
   const address = document.currentScript.dataset.address;
@@ -92,6 +92,7 @@
     find();
   };
 
+  document.querySelector("[data-search]")?.addEventListener("click", open);
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, select, textarea, [contenteditable]");
     const shortcut = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k";

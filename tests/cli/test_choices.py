@@ -100,14 +100,16 @@ def test_verify_compiles_with_inductors_files_and_nothing_else(
     inner = terminal.run_jobs
 
     def run(jobs: list[Job], chosen: Any, context: Any, **events: Any) -> Any:
-        folder = context.pythons["default"].environment["TORCHINDUCTOR_CACHE_DIR"]
-        seen.append({path.name for path in Path(folder).glob("ab/*")})
+        variables = context.pythons["default"].environment
+        of_task = Path(variables["RUNNER_NEW_CACHES"], jobs[0].task.fingerprint())
+        folders = (Path(variables["TORCHINDUCTOR_CACHE_DIR"]), of_task / "t" / "torchinductor_cache_dir")
+        seen.extend({path.name for path in folder.glob("ab/*")} for folder in folders)
         return inner(jobs, chosen, context, **events)
 
     monkeypatch.setattr(terminal, "run_jobs", run)
     ledger.apply(Path(write()))
     main(["choices", "verify", "--files", str(tmp_path / "files")])
-    assert seen == [{"key.best_config"}]
+    assert seen == [{"key.best_config"}] * 2
     assert processes[0]["only_looks"] is True
 
 

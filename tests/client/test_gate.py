@@ -203,9 +203,11 @@ def test_two_interpreters_of_a_host_are_measured(
         monkeypatch.setenv(name, value)
     sides = ["--base", "environment:old", "--head", "environment:new", "--dtype", "bfloat16"]
     words = [*command, *sides, "--suite", "huggingface", "--case", "T5Small", "--mode", "inference"]
+    words += ["--opt", "batch_size=4", "--opt", "size=tiny"]
     assert main([*words, "--budget", "5"]) == status
     run = Run.objects.select_related("request").get(base_interpreter="old", interpreter="new")
     assert (run.commit, run.branch, run.request.pull_request) == ("ab" * 20, "pull/7", 7)
+    assert {task.spec["knobs"]["batch_size"] for task in run.tasks.all()} == {4}
     assert main(words) == 3  # without a budget nothing is measured
     assert Run.objects.filter(base_interpreter="old").count() == 1
 

@@ -165,6 +165,7 @@ def test_a_node_with_other_files_or_none_refuses_to_start(
         use_bucket(settings, name)
         with pytest.raises(heartbeats.CannotStart, match=f"{name} {words}"):
             heartbeats.join()
+    settings.HUD_FILES = ""
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "hud.files.folder.Folder"}}
     with pytest.raises(heartbeats.CannotStart, match=f"HUD_DATA=.* {other}"):
         heartbeats.join()

@@ -50,7 +50,7 @@ MM = kernel(
 )
 FULL = Compiled(
     (
-        kernel("triton_poi_fused_add_0"),
+        kernel("triton_poi_fused_add_0", registers=40, spills=0, skipped=(("XBLOCK=8", 64),)),
         MM,
         kernel("convolution", None, kind="library", config="", bytes=None),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +84,23 @@ def test_a_search_that_goes_on_from_the_best_is_among_the_offered(noting: None) 
     autotuner = Autotuner(configs, inductor_meta={"coordinate_descent_tuning": True})
     autotuner.precompile()
     assert {*offered(autotuner)} == {*ALL, SEARCHES_ON}
+
+
+def test_a_kernel_says_what_it_takes_and_which_candidates_spill() -> None:
+    autotuner = Autotuner([])
+    times = iter((inf, 0.5))
+    bench = tuning._noting(lambda _self, _launcher: next(times), tuning._note_time)
+    about = {"cache_hash": "abc", "n_regs": 40, "shared": 512}
+    spilling, winner = (
+        SimpleNamespace(config=Config({"XBLOCK": size}), n_spills=spills, **about)
+        for size, spills in ((8, 64), (4, 0))
+    )
+    for launcher in (spilling, winner):
+        bench(autotuner, launcher)
+    autotuner.launchers = [winner]
+    taken = chosen(autotuner, "")
+    assert (taken.registers, taken.spills, taken.shared_bytes) == (40, 0, 512)
+    assert taken.skipped == (("XBLOCK=8 num_warps=4 num_stages=1", 64),)
 
 
 def test_nothing_is_offered_where_nothing_was_watched() -> None:

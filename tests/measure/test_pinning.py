@@ -29,6 +29,7 @@ class Config:
     kwargs: dict[str, int]
     num_warps: int = 4
     num_stages: int = 1
+    found_by_coordesc: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Autotuner:
     source: str = ""
     save_cache_hook: Any = None
     autotune_cache_info: Any = None
+    inductor_meta: dict[str, Any] = field(default_factory=dict)
 
     def launcher(self, config: Config) -> Any:
         """Its hash is of source and configuration, like Triton's."""
@@ -136,6 +138,15 @@ def test_a_proven_choice_is_taken_for_the_source_it_was_proven_with(
     without_file.autotune_cache_info = {"autotune_cache_state": "miss"}
     assert took(looking, without_file) == [candidates[0]]
     assert "read no file" in tuning.pinned_facts()["pinned"]["failed"][0]
+    for is_final in (True, False):  # the mark is lost between a compile worker and its process
+        config = Config({"XBLOCK": 8}, found_by_coordesc=is_final)
+        read = Autotuner(A, [config], inductor_meta={"coordinate_descent_tuning": True})
+        read.autotune_cache_info = {"autotune_cache_state": "hit"}
+        proven = {A: digest(read.launcher(config).cache_hash)}
+        looking = tuning.Given.from_json({**value, "only_looks": True, "binaries": proven})
+        assert took(looking, read) == [config]
+        assert tuning.unpinned() == ()
+        assert bool(tuning.pinned_facts()) == (not is_final)
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(gzip.decompress(CODE.read_bytes())))[:3])

@@ -87,6 +87,12 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
     assert rows["cuda:2"]["waiting"] == 0
 
 
+def test_a_host_without_a_free_accelerator_is_not_idle(client: Client) -> None:
+    create_accelerator(create_host("a"), unavailable_reason="in use by process 7")
+    create_host("b")
+    assert client.get("/hosts/").context["activities"] == [("idle", 1), ("unavailable", 1)]
+
+
 def test_a_lost_hosts_accelerators_are_not_called_idle(client: Client) -> None:
     create_accelerator(create_host(age_s=4000))
     assert client.get("/hosts.json").json()["items"][0]["accelerator_state"] == "unknown"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import dataclasses
+import gzip
 import hashlib
 import json
 import os
@@ -38,7 +39,7 @@ from tests.suites.test_micro import needs_compiler
 from tests.support.observed import observe
 from tests.support.operator_shapes import shape_file, trace_model
 
-Measured = tuple[TaskOutcome, list[dict[str, Any]]]  # how the task ended, and its records
+Measured = tuple[TaskOutcome, list[dict[str, Any]], Path]  # how it ended, its records, folders of the tasks
 ADD = "((T([8, 16], f16), T([8, 1], f16)), {})"
 LOG = f"""Operator: aten.add.Tensor
 cnt: 3, {ADD}
@@ -384,17 +385,17 @@ def measured(tmp_path_factory: pytest.TempPathFactory, inductor_cache: dict[str,
     command = [sys.executable, "-c", PATIENT]
     records: list[dict[str, Any]] = []
     for operator in ("aten.add.Tensor", "aten.mm.default"):
-        task = spec(operator, inputs="own", repeat=5)
+        task = spec(operator, inputs="own", repeat=5, keep_trace=True)
         outcome = launch(task, folder / operator, environment=environment, command=command)
         results = folder / operator / "results.jsonl"
         assert results.exists(), f"{outcome}\n{(folder / operator / 'log').read_text()}"
         records += map(json.loads, results.read_text().splitlines())
-    return outcome, records
+    return outcome, records, folder
 
 
 @needs_compiler
 def test_operators_are_measured_by_shape_and_over_shapes(measured: Measured) -> None:
-    outcome, records = measured
+    outcome, records, folder = measured
     assert outcome.code == "RuntimeError", outcome  # of the matrices that do not fit each other
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for record in records:
@@ -417,6 +418,8 @@ def test_operators_are_measured_by_shape_and_over_shapes(measured: Measured) -> 
     assert "benchmark_values" not in over_shapes
     assert over_shapes["extra_info"]["status"] == "failed"
     assert not any(metric == "device_latency_ms" for _operator, _shape, metric in found)
+    (trace,) = folder.glob("*/artifacts/trace/*")
+    assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"], "of the only call that runs"
 
 
 def autotuned(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -432,7 +435,7 @@ def autotuned(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @needs_compiler
 def test_operatorbenchs_file_comes_back_equal(measured: Measured, tmp_path: Path) -> None:
-    outcome, records = measured
+    outcome, records, _folder = measured
     files = OperatorbenchFiles(tmp_path / "out")
     both = [*records, *autotuned(records)]
     task = spec("aten.mm.default", inputs="own")

@@ -15,6 +15,7 @@ import pytest
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.measure.state.device import prepare
 from runner.schema.compilations import BISECTED
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Selection, plan
@@ -198,6 +199,37 @@ def test_only_the_failure_that_is_asked_for_is_minified_and_once(
     for _stage in ("accuracy", "compiles"):
         runner._explained("accuracy", TaskFailure(status, "", ""))
     assert (failures_of_others, stages) == ([], ["minify"])
+
+
+@pytest.mark.parametrize(
+    ("fitting", "tried"),
+    [(2000, [1024]), (100, [1024, 512, 256, 128, 64]), (3, [1024, 512, 256, 128, 64, 32, 16, 8, 4, 3])],
+)
+def test_the_largest_batch_is_looked_for_as_by_the_harness(
+    fitting: int, tried: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def run_stage(name: str, work: Any, **_about: Any) -> Any:
+        if name == "place":
+            return prepare("cpu"), machine.environment("cpu")
+        sizes.append(work.args[0].knobs["batch_size"])
+        if sizes[-1] > fitting:
+            raise TaskFailure("oom", "out_of_memory", "")
+        return None
+
+    monkeypatch.setattr(torchdynamo, "run_stage", run_stage)
+    spec = task(test="batch_size", device="cuda")
+    assert torchdynamo.StageRunner(spec, Report(tmp_path), None, fresh=True).run() is None
+    (record,) = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
+    assert (sizes, record["metric"]["name"]) == (tried, "largest_batch_size")
+    assert record["metric"]["benchmark_values"] == [tried[-1]]
+
+
+def test_no_search_takes_the_memory_of_a_machine(tmp_path: Path) -> None:
+    found = torchdynamo.StageRunner(task(test="batch_size"), Report(tmp_path), None, fresh=True).run()
+    assert found is not None
+    assert (found.status, found.code) == ("unsupported", "no_gpu")
 
 
 def test_a_backend_that_torch_does_not_have_is_unsupported(done: dict[str, Done]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hud.models import BinaryList, Compilation, Environment, Experiment, KernelBinary, KernelCode, Run
 from hud.models import Kernel as KernelRow
-from runner.schema.compilations import Compiled, Kernel, digest
+from runner.schema.compilations import ANATOMY, Compiled, Kernel, digest
 from tests.support.factories import create_environment, create_experiment, create_run
 
 MOBILENET = Path(__file__).parents[1] / "judging" / "mobilenetv2_100_h200.json"
@@ -79,6 +79,7 @@ def store(
     for one in found.kernels:
         said = {name: getattr(one, name) for name in ("slot", "choice", "name", "kind", "config")}
         counts = {"calls": one.calls, "bytes": one.bytes, "flops": one.flops, "candidates": one.candidates}
+        counts |= {name: getattr(one, name) for name in ANATOMY}
         place = uuid.UUID(digest(*map(str, (*said.values(), *counts.values()))) * 2)
         row = KernelRow.objects.get_or_create(
             digest=place, defaults={**said, **counts, "origins": list(one.origins)}

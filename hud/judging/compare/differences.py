@@ -1,5 +1,6 @@
 """The facts of the environments of a comparison's sides, and which differ."""
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,13 +49,15 @@ class Fact:
 # Facts that come with the arch, and ids that say no more than the facts beside them
 _OF_ARCH = {"gpu", "gpu_uuid", "gpu_memory_bytes", "capability", "arch", "torch_git"}
 _NAMED = 4  # facts in a sentence
+_SHA = re.compile(r"(?<=\b[0-9a-f]{9})[0-9a-f]{31}\b")  # but for its first digits
 
 
 def sentence(facts: Sequence[Fact], across: Collection[str]) -> str:
     """Return what differs between the sides, beside what the comparison is across."""
     known = [fact for fact in facts if fact.name not in {*across, *(_OF_ARCH if "arch" in across else ())}]
-    different = [fact for fact in known if fact.differs]
-    shown = [f"{fact.title} {' → '.join(fact.words)}" for fact in different[:_NAMED]]
+    # the commit of torch is mostly the run's own
+    different = list({fact.values: fact for fact in reversed(known) if fact.differs}.values())[::-1]
+    shown = [f"{fact.title} {_SHA.sub('', ' → '.join(fact.words))}" for fact in different[:_NAMED]]
     more = [f"{len(different) - _NAMED} more"] if len(different) > _NAMED else []
     same = [fact.title for fact in known if fact.name in _FIRST and not fact.differs]
     words = "; ".join([*shown, *more]) or "nothing that is known"

@@ -22,6 +22,7 @@ _LONGEST = 100  # kernels of one point
 _SMALL = 0.0005  # of the busy time: rows below are one line
 _WORTH_SAYING = 0.003  # of the busy time
 _NAME = 34
+_ANATOMY = {"registers": "registers", "spills": "spilled", "shared_bytes": "bytes of shared memory"}
 _WIDTH = 1000.0  # of the bars, in their own units
 
 _FILE = Path(__file__).with_name("kernel_sums.toml")
@@ -51,6 +52,10 @@ class KernelBar:
     @property
     def config(self) -> str:
         return config_change(self.change.base, self.change.head) if self.change else ""
+
+    @property
+    def anatomy(self) -> str:
+        return anatomy_change(self.change.base, self.change.head) if self.change else ""
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,21 @@ def config_change(base: Kernel | None, head: Kernel | None) -> str:
         return ", ".join(f"{name} {value}".strip() for name, value in (before or after).items())
     names = [name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {before.get(name, '–')} → {after.get(name, '–')}" for name in names)
+
+
+def anatomy_change(base: Kernel | None, head: Kernel | None) -> str:
+    """Return what became of the baseline's winner, where it spills now, and how registers, spills and shared
+    memory differ; '' for nothing known."""
+    if not base or not head:
+        return ""
+    skipped = dict(head.skipped).get(base.config, 0)
+    winner = f"the earlier winner now spills {skipped} register{'' if skipped == 1 else 's'} and was skipped"
+    texts = [winner] if skipped else []
+    for name, words in _ANATOMY.items():
+        before, after = getattr(base, name), getattr(head, name)
+        if None not in (before, after) and before != after:
+            texts.append(f"{words} {before} → {after}")
+    return ", ".join(texts)
 
 
 def _settings(config: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from hud.judging.attribution import (
     phase_changes,
 )
 from hud.judging.compare.diff import CodeLine, Diff, compare, whole
+from hud.judging.compare.kernel_table import anatomy_change
 from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
@@ -36,7 +37,10 @@ KERNELS = DataTable[Change](
     """cause:str kernel:str=kernel.name kind:str=kernel.kind origins:list[str] base_us:float|None
     head_us:float|None change_us:float|None share:float|None beyond_noise:bool portion:float group:int|None
     slot:str base_choice:str|None head_choice:str|None base_config:str|None head_config:str|None
-    base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None""",
+    base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None
+    base_registers:int|None head_registers:int|None base_spills:int|None head_spills:int|None
+    base_shared_bytes:int|None head_shared_bytes:int|None anatomy:str""",
+    anatomy=lambda change: anatomy_change(change.base, change.head),
     origins=lambda change: list(change.kernel.origins),
     change_us=lambda row: row.change_us if row.base_us is not None or row.head_us is not None else None,
     share=lambda _one: None,  # `to_rows` adds it, of the change of busy time
@@ -44,7 +48,7 @@ KERNELS = DataTable[Change](
     **{
         f"{side}_{name}": lambda change, side=side, name=name: getattr(getattr(change, side), name, None)
         for side in ("base", "head")
-        for name in ("choice", "config", "binary", "calls")
+        for name in ("choice", "config", "binary", "calls", "registers", "spills", "shared_bytes")
     },
 )
 POINT = DataTable(

@@ -60,7 +60,7 @@ class CauseLines:
 
     @property
     def is_new(self) -> bool:
-        """Return whether only one night shows it so far."""
+        """Return whether only one run shows it so far."""
         return all(line.points <= 1 for line in self.lines)
 
 

@@ -171,7 +171,8 @@ def ends(mean: Mean) -> str:
 def moved(mean: Mean, tone: str) -> str:
     icon = icon_html(tone) if tone in ("better", "worse") else ""
     change = f'<span class="{tone or "faint"}">{icon} {signed_percent(mean.change)}</span>'
-    return f'{change} <span class="faint">{text.interval_of(mean)}</span>'
+    interval = text.interval_of(mean)
+    return f'{change} <span class="faint">{interval and f"({interval})"}</span>'
 
 
 @register.simple_tag
@@ -202,8 +203,10 @@ def axis(shown: Axis, rows: Sections) -> SafeString:
     middle = statistics.median(logs)
     far = sorted(zip(logs, shown.changes, strict=True), key=lambda one: -abs(one[0] - middle))
     names = [(x_of(log), titles[pk]) for log, (pk, _backend, _change) in far[:_NAMED] if pk in titles]
+    tops = {place * _STEP: min(len(styles) * _STEP, _FLOOR - _TOP) for place, styles in bins.items()}
     labels = [
-        element("text", name, css="nm", x=x, y=str(y), text_anchor="middle") for x, y, name in _named(names)
+        element("text", name, css="nm", x=x, y=str(y), text_anchor="middle")
+        for x, y, name in _named(names, tops)
     ]
     edges = [max(0.0, min(_WIDTH, x_of(side * 2 * shown.noise))) for side in (-1, 1)]
     label = f"Change of {shown.metric.title} in {len(logs)} experiments"
@@ -225,15 +228,19 @@ def axis_keys(axes: Sequence[Axis]) -> SafeString:
     return join(*(span(join(span(" ", f"key s{colour(one)}"), one, by=""), "nowrap") for one in backends))
 
 
-def _named(names: list[tuple[float, str]]) -> list[tuple[str, int, str]]:
-    """Return the labels, each on the lowest of four lines where it has room."""
+def _named(names: list[tuple[float, str]], tops: Mapping[int, int]) -> list[tuple[str, int, str]]:
+    """Return the labels, each on the lowest of four lines where it has room above the dots, whose heights are
+    `tops`."""
     taken: list[list[tuple[float, float]]] = [[], [], [], []]
     placed = []
     for x, name in names:
         half = 3.4 * len(name[:28]) + 6
         middle = max(half, min(_WIDTH - half, x))
+        height = max((top for at, top in tops.items() if abs(at - middle) <= half), default=0)
         for line, spans in enumerate(taken):
-            if all(middle + half < low or middle - half > high for low, high in spans):
+            if height < 15 * (line + 1) and all(
+                middle + half < low or middle - half > high for low, high in spans
+            ):
                 spans.append((middle - half, middle + half))
                 placed.append((f"{middle:.0f}", 74 - 15 * line, name[:28]))
                 break

@@ -41,7 +41,7 @@ from hud.tables.html import NOTHING, badge_html, json_block, options
 from hud.tables.table import IDENTITY
 from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
-from runner.schema.suite import BadRequest, TaskSpec, value_rule
+from runner.schema.suite import BadRequest, TaskSpec, suite_of, value_rule
 
 
 def canvas_of(page: ExperimentPage) -> Canvas:
@@ -206,6 +206,9 @@ def _render(
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": page.spec.command() if page.spec else "",
+        "file_command": page.spec.command("reproduce")
+        if page.spec and suite_of(page.spec.suite).compiles
+        else "",
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
         "samples": drawing.samples(page.origin.samples, page.metric, own_rule)
         if page.metric and len(page.origin.samples) > 1

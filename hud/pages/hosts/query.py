@@ -93,10 +93,13 @@ class HostLine:
 
     @property
     def activity(self) -> str:
-        """Return what the host does, in one word: busy, idle, offline, or why it takes no work."""
+        """Return what the host does, in one word: busy, idle, unavailable, offline, paused, drained."""
         if self.state not in USABLE:
             return "offline" if self.state in SILENT else self.state
-        return "busy" if any(line.running for line in self.accelerators) else "idle"
+        if any(line.running for line in self.accelerators):
+            return "busy"
+        is_idle = not self.accelerators or any(line.state == "idle" for line in self.accelerators)
+        return "idle" if is_idle else "unavailable"
 
     @property
     def suites(self) -> list[str]:
@@ -127,7 +130,7 @@ def read() -> list[HostLine]:
 def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     """Count hosts by what they do, without detached ones."""
     counted = Counter(line.activity for line in lines if line.state != "detached")
-    order = ("busy", "idle", "paused", "drained", "offline")
+    order = ("busy", "idle", "unavailable", "paused", "drained", "offline")
     return [(word, counted[word]) for word in order if counted[word]]
 
 

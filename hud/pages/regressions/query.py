@@ -57,6 +57,13 @@ class RegressionFilters:
         names = ("arch", "mode", "dtype", "base", "head")
         return urlencode({"stream": stream.name} | {n: v for n in names if (v := getattr(self, n))})
 
+    @property
+    def scope_words(self) -> str:
+        """Return what the sides and the subject leave: ``after 2026-11-19, up to 2026-11-26, h200``."""
+        ends = (("after", self.base), ("up to", self.head))
+        times = [f"{word} {side.removeprefix('night:')}" for word, side in ends if side]
+        return ", ".join([*times, *filter(None, (self.arch, self.mode, self.dtype))])
+
     def scope(self, stream: Stream) -> Scope:
         """Return what these filters count: 1 statement for each side, more for a night. Raise BadSide."""
         subject = {name: getattr(self, name) for name in ("arch", "mode", "dtype")}
@@ -83,10 +90,10 @@ class RegressionsPage:
 
     @property
     def sections(self) -> list[tuple[str, list[CauseLines]]]:
-        """Return the causes under their headings: those of the last night first."""
-        parts: dict[str, list[CauseLines]] = {"New tonight": [], "Open for longer": []}
+        """Return the causes under their headings: those that only one run shows first."""
+        parts: dict[str, list[CauseLines]] = {"In one run so far": [], "In several runs": []}
         for cause in self.causes:
-            parts["New tonight" if cause.is_new else "Open for longer"].append(cause)
+            parts["In one run so far" if cause.is_new else "In several runs"].append(cause)
         return [(title, causes) for title, causes in parts.items() if causes]
 
     @property

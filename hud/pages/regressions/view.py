@@ -96,7 +96,6 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         "most": MOST_ROWS,
         "causes_html": table.causes_html(page, filters.tab),
         "complaints": complaints,
-        "counts_of_page": page.counts,
         "query_of_counts": filters.query(stream),
     }
     if page.detail:

@@ -23,7 +23,7 @@ from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.measure.timing.gpu_active_time import Work, union
-from runner.schema.compilations import COMPILED, Compiled, Kernel, KernelKind, digest
+from runner.schema.compilations import ANATOMY, COMPILED, Compiled, Kernel, KernelKind, digest
 from runner.schema.records import Json
 
 _CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
@@ -275,6 +275,7 @@ def _generated(graph: Graph, call: Call) -> Kernel:
         origins=call.origins,
         flops=_flops_of_ranking(ranking) if ranking else None,
         offered=chosen.offered,
+        **{name: getattr(chosen, name) for name in ANATOMY},
         **{"candidates": chosen.candidates, **_ranked(ranking)},
     )
 

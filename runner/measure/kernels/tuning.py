@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib.util import find_spec
+from math import isinf
 from pathlib import Path, PurePath
 from types import MethodType
 from typing import Any
@@ -29,6 +30,11 @@ from runner.system.task_files import read_object
 
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
 _OFFERED = "_offered_configs"  # of a CachingAutotuner: texts
+_SKIPPED = "_skipped_spills"  # of a CachingAutotuner: registers by configuration
+_SEARCHES = (
+    "inductor read its file and searched on, as it may without"
+    " TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_DYNAMIC_SCALE_RBLOCK=0"
+)
 _DEFAULTS = {"num_ctas": 1, "maxnreg": None}  # which say nothing
 _CONSTANT = re.compile(r"^ *(?P<name>[A-Z]\w*) ?: tl\.constexpr = (?P<value>[^\n]+)$", re.MULTILINE)
 _LAUNCH = re.compile(r"^ *(?P<name>num_\w+)=(?P<value>\d+),", re.MULTILINE)
@@ -49,12 +55,17 @@ _slots: list[str] = []
 @dataclass(frozen=True)
 class Chosen:
     """The configuration of a generated kernel, the hash that Triton gave its binary, the number of
-    configurations that were timed, and those that could be chosen; empty where unknown."""
+    configurations that were timed, those that could be chosen, and what the kernel takes of a processor;
+    empty where unknown. Of `skipped` ones inductor timed nothing, since they spill."""
 
     config: str = ""
     binary: str = ""
     candidates: int = 0
     offered: tuple[str, ...] = ()
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+    skipped: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,11 +135,16 @@ def _text(values: Mapping[str, Any]) -> str:
 def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
     config = template_config(source) or config_text(launcher.config)
     timed, offered = getattr(autotuner, _TIMED, {}), getattr(autotuner, _OFFERED, ())
+    skipped = tuple(sorted(getattr(autotuner, _SKIPPED, {}).items()))[:_MOST_OFFERED]
+    registers, spills, shared_bytes = (
+        getattr(launcher, name, None) for name in ("n_regs", "n_spills", "shared")
+    )
     binary = ""
     with note("choices"):
         binary = str(launcher.cache_hash or "")
     # two lists that are cut alike would look the same
-    return Chosen(config, binary, len(timed), offered if len(offered) <= _MOST_OFFERED else ())
+    offered = offered if len(offered) <= _MOST_OFFERED else ()
+    return Chosen(config, binary, len(timed), offered, registers, spills, shared_bytes, skipped)
 
 
 def _noting(method: Any, after: Callable[..., None], before: Callable[[Any], None] | None = None) -> Any:
@@ -149,6 +165,8 @@ def _noting(method: Any, after: Callable[..., None], before: Callable[[Any], Non
 
 def _note_time(autotuner: Any, time_ms: float, launcher: Any, *_others: Any) -> None:
     vars(autotuner).setdefault(_TIMED, {})[config_text(launcher.config)] = float(time_ms) * 1e3
+    if isinf(time_ms) and launcher.n_spills:
+        vars(autotuner).setdefault(_SKIPPED, {})[config_text(launcher.config)] = int(launcher.n_spills)
 
 
 def _note_offers(autotuner: Any, *_others: Any) -> None:
@@ -335,7 +353,8 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
         launcher = _launcher(autotuner, text)
         given.check(slot, launcher)
         if given.only_looks:
-            return _has_read_file(autotuner)
+            _look_at_file(autotuner)
+            return True
         # neither coordinate descent nor the tuning of combined kernels goes on from here
         launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
         if given.files:
@@ -349,12 +368,16 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
     return True
 
 
-def _has_read_file(autotuner: Any) -> bool:
-    """Return True. Raise Miss if inductor says that it found no `.best_config` of this kernel."""
+def _look_at_file(autotuner: Any) -> None:
+    """Raise Miss if inductor says that it found no `.best_config` of this kernel. Note it if inductor may
+    search on from the choice that it read: what a compile worker sends, and a copy with half the block, lose
+    the mark of a final one (pytorch/pytorch#181292)."""
     state = (getattr(autotuner, "autotune_cache_info", None) or {}).get("autotune_cache_state")
     if state in {"miss", "force_disabled"}:
         raise Miss(f"inductor read no file of its choice ({state})")
-    return True
+    finals = [getattr(one.config, "found_by_coordesc", False) for one in autotuner.launchers]
+    if state == "hit" and autotuner.inductor_meta.get("coordinate_descent_tuning") and not all(finals):
+        _failed.append(f"{autotuner.fn.__name__}: {_SEARCHES}")
 
 
 def _launcher(autotuner: Any, text: str) -> Any:

@@ -1,5 +1,6 @@
 """GPU active time of a step: the union of its kernels' and copies' intervals, from torch's profiler."""
 
+import gzip
 import json
 import tempfile
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from runner.launch.report import Report
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call
 from runner.schema.records import Json
@@ -98,6 +100,12 @@ def profile(
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         return json.loads(path.read_bytes())
+
+
+def keep_trace(report: Report, trace: dict[str, Json] | None, suffix: str = "") -> None:
+    """Keep a trace as an artifact, if there is one."""
+    if trace:
+        report.artifact("trace", f"trace{suffix}.json.gz", gzip.compress(json.dumps(trace).encode(), 6))
 
 
 def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:

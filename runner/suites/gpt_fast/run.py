@@ -75,7 +75,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     except TaskFailure as failure:
         limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * (ends - time.monotonic()))
         problem, facts = explained(
-            failure, lambda left_s: stage("again", lambda: _again(spec), left_s), limit_s
+            failure, lambda left_s: stage("again", lambda: compile_all(spec), left_s), limit_s
         )
         recorder = Recorder(spec, report, prepare(spec.device))
         recorder.missing(metrics_of(spec, kept=bool(kept)), problem, facts, knobs=spec.identity())
@@ -290,7 +290,7 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
     ]
 
 
-def _again(spec: TaskSpec) -> str:
+def compile_all(spec: TaskSpec) -> str:
     """Compile and check once more what failed; return ok, or raise."""
     _Generator(spec, prepare(spec.device)).check()
     return "ok"

@@ -21,7 +21,7 @@ from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import produced, profiled_steps
 from runner.measure.recorder import Result
 from runner.measure.state.device import SEED, Device, prepare
-from runner.measure.timing import call_time, graph_replay
+from runner.measure.timing import call_time, gpu_active_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
@@ -57,12 +57,13 @@ Function = Callable[..., Any]
 
 @dataclass
 class Measured:
-    """The results of one call; `no_device` is why its graph could not be replayed."""
+    """The results of one call; `no_device` is why its graph could not be replayed, `trace` the profiler's."""
 
     results: list[Result]
     numbers: dict[str, Json]  # for the quantiles over calls
     code: dict[str, str]  # of kernels, by binary
     no_device: TaskFailure | None
+    trace: dict[str, Json] | None
 
 
 def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
@@ -104,6 +105,9 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
         except Exception as error:  # noqa: BLE001 - call time stands
             no_device = failure_of(error)
     found = produced(modules(), profiled_steps(lambda: compiled(*operands), device, refresh))
+    trace = None
+    if spec.setting("keep_trace") and not spec.compilation:
+        trace = gpu_active_time.profile(lambda: compiled(*operands), before_call=refresh)
     refresh()
     latencies = latency_results(times, call_time.CLOCK)
     kernel_count = found.count(extern_calls(), latencies, **checked)
@@ -111,7 +115,7 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
         dataclasses.replace(result, facts={**result.facts, **about})
         for result in (*latencies, kernel_count, *on_device)
     ]
-    return Measured(results, numbers, found.code, no_device)
+    return Measured(results, numbers, found.code, no_device, trace)
 
 
 def again(spec: TaskSpec, call: Call) -> Json:

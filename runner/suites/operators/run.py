@@ -24,6 +24,7 @@ from runner.measure.kernels.produced import keep_code
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, device_state, prepare, warning
 from runner.measure.timing import call_time, graph_replay
+from runner.measure.timing.gpu_active_time import keep_trace
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, worst_quality
@@ -164,6 +165,7 @@ def measure_all(
             states.append(device_state(device))
             disturbed = warning(states)
             code |= measured.code
+            keep_trace(report, measured.trace, f"-{place}")
             recorder.add(*measured.results, knobs=knobs, warning=disturbed)
             numbers = {**measured.numbers, "quality": disturbed.quality, "count": call.count}
             _mark(marks, {"place": place, **numbers, "elapsed_s": time.monotonic() - began})
@@ -174,6 +176,12 @@ def measure_all(
         device.release()
     keep_code(report, code, f"-{waiting[0]}")
     return None
+
+
+def compile_all(spec: TaskSpec) -> None:
+    """Compile every call, for who watches torch.compile."""
+    for call in inputs.calls_of_task(spec, os.environ):
+        again(spec, call)
 
 
 def _mark(marks: Path, mark: Mark) -> None:

@@ -6,7 +6,7 @@ each of them in its `models.csv`. A command can name others of the same package 
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
@@ -28,12 +28,14 @@ _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes",), ("peak_rss_bytes",)),
+    "batch_size": (("largest_batch_size",), (), ()),
     "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
 }
 _TESTS = {
     "both": ("accuracy", "cold", "warm", "eager"),
     "accuracy": ("accuracy",),
     "performance": ("cold", "warm", "eager"),
+    "batch_size": ("batch_size",),
 }
 
 
@@ -134,7 +136,7 @@ class HarnessSuite(Suite):
 
     def has_compilations(self, task: TaskSpec) -> bool:
         """Return whether inductor compiles it for a clock, and from empty caches."""
-        timed = task.setting("test") != "accuracy" and task.setting("caches") == "fresh"
+        timed = task.setting("test") in {"both", "performance"} and task.setting("caches") == "fresh"
         return timed and backend_of(task).is_inductor
 
     def explaining_knobs(self, metric: str, backend: str) -> dict[str, OptionValue]:
@@ -178,6 +180,15 @@ def cases_of(suite: str) -> tuple[Case, ...]:
 def stages_of(task: TaskSpec) -> tuple[str, ...]:
     """Return the stages of a task in order; a further compilation has one."""
     return ("cold",) if task.compilation else _TESTS[str(task.setting("test"))]
+
+
+def largest_batch_size(fits: Callable[[int], bool]) -> int:
+    """Return the largest batch that fits as the harness's `--find-batch-sizes` looks for it: from 1024 on,
+    halved until it fits."""
+    size = 1024
+    while not fits(size):
+        size = size // 2 if size > 4 else size - 1
+    return size
 
 
 def stage_metrics(stage: str, device: str, *, fresh: bool) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ results of the others.
 """
 
 import contextlib
+import copy
 import dataclasses
 import importlib
 import math
@@ -38,7 +39,7 @@ from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites import suite_of
-from runner.suites.torchdynamo import stage_metrics, stages, stages_of
+from runner.suites.torchdynamo import largest_batch_size, stage_metrics, stages, stages_of
 from runner.suites.torchdynamo.model import ModelRequest
 
 # Imported late by compiling: once here, and not in every stage. Not every release has them all.
@@ -95,6 +96,12 @@ def _preload(spec: TaskSpec) -> None:
         models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))
 
 
+def compile_all(spec: TaskSpec) -> None:
+    """Compile the step, or what the accuracy check compiles, for who watches torch.compile."""
+    stage = stages.accuracy if spec.setting("test") == "accuracy" else stages.compiles
+    stage(spec)
+
+
 class StageRunner:
     """Runs the stages of a task and records the results of each as soon as it ends.
 
@@ -122,6 +129,8 @@ class StageRunner:
         for done, name in enumerate(names):
             if name == "accuracy":
                 self._check(total)
+            elif name == "batch_size":
+                self._find_batch_size()
             elif any(failure.status == "unsupported" for failure in self._failures):
                 if name == "cold":
                     self._recorder.missing(["speedup"], self._failures[0], knobs=self._knobs)
@@ -157,6 +166,29 @@ class StageRunner:
         self._failures.append(problem)
         doubted = TaskFailure("cannot_tell", problem.code, str(problem))
         self._verdict = problem if problem.status == "wrong" else doubted
+
+    def _find_batch_size(self) -> None:
+        """Record the largest batch whose step fits into the GPU's memory, each tried in its own process."""
+
+        def fits(size: int) -> bool:
+            tried = copy.copy(self)
+            tried._spec = dataclasses.replace(self._spec, knobs={**self._spec.knobs, "batch_size": size})
+            try:
+                tried._stage("one_step", 0, 0, "t")
+            except TaskFailure as failure:
+                if failure.status != "oom" or size == 1:
+                    raise
+                return False
+            return True
+
+        if self._spec.device == "cpu":
+            reason = "the search would take the memory of the whole machine"
+            self._fail("batch_size", TaskFailure("unsupported", "no_gpu", reason))
+            return
+        try:
+            self._add(Result("largest_batch_size", [float(largest_batch_size(fits))]))
+        except TaskFailure as failure:
+            self._fail("batch_size", failure)
 
     def _measure(self, name: str, done: int, total: int) -> Json | None:
         """Run one stage and record its results, or its failure; None where it failed."""

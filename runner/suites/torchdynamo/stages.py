@@ -8,7 +8,6 @@ stage cold alone.
 
 import contextlib
 import gc
-import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -206,6 +205,13 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
+def one_step(spec: TaskSpec) -> Json:
+    """Run a step in eager mode."""
+    with torch.set_grad_enabled(spec.mode == "training"):
+        StageSetup(spec).eager_once()
+    return None
+
+
 def compiles(spec: TaskSpec) -> Json:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
     setup = StageSetup(spec)
@@ -339,8 +345,7 @@ def _profiled(
         found, trace = gpu_active_time.at_full_clock(call, setup.device, before_call=setup.step.begin)
     if keep and (trace is None or details):
         trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=details)
-    if keep and trace:
-        report.artifact("trace", "trace.json.gz", gzip.compress(json.dumps(trace).encode(), 6))
+    gpu_active_time.keep_trace(report, trace if keep else None)
     return found
 
 

@@ -407,6 +407,11 @@ def test_the_command_that_reproduces_it(client: Client) -> None:
         "python -m runner run micro --case &#x27;layer_norm[D=1024]&#x27; --mode inference --dtype bfloat16"
         " --backend inductor --device cuda"
     ) in text_of(client, shape)
+    assert "python -m runner reproduce micro --case &#x27;layer_norm[D=1024]&#x27;" in text_of(client, shape)
+    ceiling = create_experiment(suite="ceilings", case="copy", backend="eager", knobs={})
+    text = text_of(client, ceiling)
+    assert "python -m runner run ceilings" in text
+    assert 'id="file-command"' not in text, "no graph of it is captured"
     foreign = create_experiment(suite="huggingface", case="Bert")
     text = text_of(client, foreign)
     assert 'id="command"' not in text

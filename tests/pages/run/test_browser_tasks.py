@@ -151,6 +151,23 @@ def test_a_model_is_found_by_a_key(live_hud: Hud, page: Page, nights: tuple[Run,
     page.locator("dialog[open]").wait_for()
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
+    page.click("header [name=q]")
+    page.keyboard.type("mobilenetv2_100")
+    options.first.wait_for()
+
+
+def test_a_plan_of_another_choice_is_not_offered(live_hud: Hud, page: Page, nights: tuple[Run, Run]) -> None:
+    log_in(page, live_hud)
+    page.goto(f"{live_hud.url}/runs/new/?suite=timm")
+    start = page.locator("[data-start]")
+    before = start.inner_text()
+    page.locator("[name=cases]").first.check()
+    assert start.is_disabled()
+    assert start.inner_text() != before
+    page.click("[data-plan]")
+    page.wait_for_url("**cases=**")
+    assert "=&" not in page.url
+    assert start.is_enabled()
 
 
 def test_rows_are_chosen_by_keyboard(live_hud: Hud, page: Page, nights: tuple[Run, Run]) -> None:

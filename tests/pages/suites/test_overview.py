@@ -63,6 +63,15 @@ def test_a_regression_stands_there_until_it_is_closed(client: Client) -> None:
     assert "−8.3 %" not in page_of(client, "/")
 
 
+def test_a_first_night_says_why_it_has_no_baseline(client: Client) -> None:
+    now = timezone.now()
+    experiment = create_experiment()
+    create_measurement(experiment, value=2400, at=now)
+    assert "no earlier night" in page_of(client, "/")
+    create_measurement(experiment, value=2400, at=now - timedelta(days=2))
+    assert "no earlier night" not in page_of(client, "/")
+
+
 def test_the_twins_have_the_newest_value_of_what_regressed(client: Client) -> None:
     now = timezone.now()
     experiment = create_experiment()
