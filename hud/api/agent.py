@@ -25,6 +25,7 @@ from hud.problems import Problem
 from hud.runs import logs, overlays, tasks
 from hud.tables.table import DataTable
 from runner.schema.protocol import Fingerprint, overlay_of
+from runner.schema.suite import BadRequest
 
 router = Router(tags=["hosts"])
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
@@ -240,7 +241,10 @@ def overlay(request: HttpRequest, uid: uuid.UUID, commit: str) -> HttpResponse:
     run = tasks.leased_task(**_lease(request, uid)).run
     if commit not in {overlay_of(name)[1] for name in (run.interpreter, run.base_interpreter)} - {""}:
         raise Problem(404, "no such overlay of this task")
-    return HttpResponse(overlays.archive(commit), content_type="application/gzip")
+    try:
+        return HttpResponse(overlays.archive(commit), content_type="application/gzip")
+    except BadRequest as error:
+        raise Problem(404, str(error)) from error
 
 
 class FinishIn(HostBody):

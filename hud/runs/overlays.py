@@ -56,19 +56,21 @@ def labels_for(interpreters: Iterable[str]) -> dict[str, str]:
 
 def commit_of(ref: str) -> str:
     """Return the commit that a ref is in a mirror. Raise BadRequest if none has it."""
-    return _written("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
+    return (
+        _first("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").decode().strip()
+    )
 
 
 def commits_between(base: str, head: str) -> list[str]:
     """Return the commits of the main line after `base` and before `head`, the oldest first. Raise BadRequest
     where no mirror has them, or other files differ than an overlay brings."""
     _check_files(base, head)
-    return _written("rev-list", "--reverse", "--first-parent", f"{base}..{head}", "--").split()[:-1]
+    return _first("rev-list", "--reverse", "--first-parent", f"{base}..{head}", "--").decode().split()[:-1]
 
 
 def archive(commit: str) -> bytes:
     """Return the Python files of the folders at a commit, as a tar. Raise BadRequest."""
-    folders = _written("ls-tree", "--name-only", commit, "--", *OVERLAY_FOLDERS).split()
+    folders = _first("ls-tree", "--name-only", commit, "--", *OVERLAY_FOLDERS).decode().split()
     data = _first("archive", "--format=tar.gz", commit, "--", *(f":(glob){name}/**/*.py" for name in folders))
     if len(data) > MOST_OVERLAY_BYTES:
         raise BadRequest(f"the commit {commit} has over {MOST_OVERLAY_BYTES} bytes of Python files")
@@ -76,15 +78,11 @@ def archive(commit: str) -> bytes:
 
 
 def _check_files(base: str, head: str) -> None:
-    names = _written("diff", "--name-only", "--no-renames", "--end-of-options", base, head, "--").splitlines()
-    others = [name for name in names if not is_in_overlay(name)]
+    names = _first("diff", "--name-only", "--no-renames", "--end-of-options", base, head, "--")
+    others = [name for name in names.decode("utf-8", "replace").splitlines() if not is_in_overlay(name)]
     more = f" and {len(others) - _MOST_SHOWN} more files" if len(others) > _MOST_SHOWN else ""
     if others:
         raise BadRequest(f"cannot tell the commit: {', '.join(others[:_MOST_SHOWN])}{more} changed too")
-
-
-def _written(*arguments: str) -> str:
-    return _first(*arguments).decode("utf-8", "replace")
 
 
 def _first(*arguments: str) -> bytes:

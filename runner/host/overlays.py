@@ -15,7 +15,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from subprocess import SubprocessError
 
+from runner.client.connection import HudError
 from runner.schema.protocol import MOST_OVERLAY_BYTES, OVERLAY_FOLDERS, is_in_overlay, without_secrets
 from runner.system import account
 from runner.system.interpreters import Interpreter, answer_of
@@ -24,17 +26,32 @@ _MOST = 8  # overlays that stay
 _LOOK_S, _MAKE_S = 60, 300
 
 
-def with_overlay(python: Interpreter, commit: str, folder: Path, fetch: Callable[[], bytes]) -> Interpreter:
-    """Return an interpreter with the files of a commit, which are made below a folder unless they are there.
-    Raise OSError, RuntimeError, subprocess.SubprocessError, tarfile.TarError or ValueError."""
-    key = hashlib.sha256(json.dumps([python.path, dict(python.environment)]).encode()).hexdigest()[:16]
-    place = folder / f"overlay-{commit}-{key}"
+class NoOverlay(Exception):
+    """The files of a commit cannot be had or put in place."""
+
+
+def with_overlay(
+    python: Interpreter, of_wheel: str, commit: str, folder: Path, fetch: Callable[[], bytes]
+) -> Interpreter:
+    """Return an interpreter with the files of a commit, which are made below a folder unless they are there
+    for the same torch. Raise NoOverlay, or OSError."""
+    key = json.dumps([python.path, dict(python.environment), of_wheel])
+    place = folder / f"overlay-{commit}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not place.exists():
         folder.mkdir(exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=folder, prefix="unfinished-"))
         try:
             _make(python, unfinished, fetch())
             unfinished.rename(place)
+        except (
+            HudError,
+            RuntimeError,
+            SubprocessError,
+            tarfile.TarError,
+            ValueError,
+            StopIteration,
+        ) as error:
+            raise NoOverlay(f"overlay of {commit}: {error}") from error
         finally:
             account.remove(unfinished)
         oldest_last = sorted(folder.glob("overlay-*"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -47,7 +64,8 @@ def with_overlay(python: Interpreter, commit: str, folder: Path, fetch: Callable
 def _make(python: Interpreter, folder: Path, archive: bytes) -> None:
     packages = answer_of(python, "runner.system.interpreters", limit_s=_LOOK_S)["folders"]
     own = (path for path in (Path(name, "torch") for name in packages) if (path / "__init__.py").exists())
-    _link(next(own), folder)
+    torch, *_others = own
+    _link(torch, folder)
     left_bytes = 2 * MOST_OVERLAY_BYTES
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for member in tar:

@@ -22,8 +22,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from subprocess import SubprocessError
-from tarfile import TarError
 from typing import Any
 
 import rq.job
@@ -40,7 +38,7 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 from runner.client.connection import HudError, Unreachable, with_retries
 from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, Lease, LeaseBroken
-from runner.host.overlays import with_overlay
+from runner.host.overlays import NoOverlay, with_overlay
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
@@ -271,7 +269,7 @@ class _Turn:
                         check=partial(self.interpreters.checked, names=names, begun=self.begun, place=host),
                     )
                 )
-            except (HudError, RuntimeError, SubprocessError, TarError, ValueError, StopIteration) as error:
+            except NoOverlay as error:
                 return TaskOutcome("failed", "no_overlay", f"{host}: {error}")
             except OSError as error:  # the disk is full, or the machine has no process left
                 return TaskOutcome("failed", "host_error", f"{host}: {error}")
@@ -281,16 +279,15 @@ class _Turn:
 
     def _overlaid(self, lease: Lease, asked: Iterable[tuple[str, str]]) -> dict[str, Interpreter]:
         """Return the interpreters of a task that have an overlay, made here where they are new."""
-        folder = Path(self.config.data) / "interpreters"
-        if any(commit for _name, commit in asked) and not sandbox.may_overlay():
-            raise RuntimeError("no overlay is allowed here: attach --sandbox --allow-overlays")
-        return {
-            f"{name}@{commit}": with_overlay(
-                self.config.pythons[name], commit, folder, partial(self.hud.overlay, lease, commit)
+        overlaid, folder = {}, Path(self.config.data) / "interpreters"
+        for name, commit in (pair for pair in asked if pair[1]):
+            if not sandbox.may_overlay():
+                raise NoOverlay("none is allowed here: attach --sandbox --allow-overlays")
+            of_wheel, fetch = str(self.begun.get(name)), partial(self.hud.overlay, lease, commit)
+            overlaid[f"{name}@{commit}"] = with_overlay(
+                self.config.pythons[name], of_wheel, commit, folder, fetch
             )
-            for name, commit in asked
-            if commit
-        }
+        return overlaid
 
 
 def _run_folder(config: WorkerConfig, run: int) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.host import attach
-from runner.host.overlays import with_overlay
+from runner.host.overlays import NoOverlay, with_overlay
 from runner.schema.suite import BadRequest
 from runner.system import sandbox
 from runner.system.interpreters import Interpreter
@@ -77,7 +77,7 @@ def test_files_of_a_commit_stand_before_those_of_the_wheel(python: Interpreter, 
         return archive({**PLANTED, "torch/_inductor/__init__.py": b""})
 
     for _time in range(2):
-        overlaid = with_overlay(python, COMMIT, tmp_path / "interpreters", fetch)
+        overlaid = with_overlay(python, "", COMMIT, tmp_path / "interpreters", fetch)
     assert len(asked) == 1  # it stays
     words = (
         "import torch.nn, torch._inductor.config as c, torch._inductor.planted as p;"
@@ -102,7 +102,7 @@ def test_files_of_a_commit_stand_before_those_of_the_wheel(python: Interpreter, 
 def test_nothing_else_is_taken_of_an_archive(python: Interpreter, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "interpreters"
     body = archive({name: b"planted"}, link="torch/_inductor/link.py")
-    with_overlay(python, COMMIT, folder, lambda: body)
+    with_overlay(python, "", COMMIT, folder, lambda: body)
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(("planted", "link"))]
 
 
@@ -111,10 +111,10 @@ def test_an_archive_that_is_too_large_or_none_leaves_nothing(
 ) -> None:
     monkeypatch.setattr("runner.host.overlays.MOST_OVERLAY_BYTES", 10)
     folder = tmp_path / "interpreters"
-    with pytest.raises(ValueError, match="over 20 bytes"):
-        with_overlay(python, COMMIT, folder, lambda: archive({"torch/_inductor/a.py": b"#" * 21}))
-    with pytest.raises(tarfile.TarError):
-        with_overlay(python, COMMIT, folder, lambda: b"no archive")
+    with pytest.raises(NoOverlay, match="over 20 bytes"):
+        with_overlay(python, "", COMMIT, folder, lambda: archive({"torch/_inductor/a.py": b"#" * 21}))
+    with pytest.raises(NoOverlay):
+        with_overlay(python, "", COMMIT, folder, lambda: b"no archive")
     assert list(folder.iterdir()) == []
 
 

@@ -65,7 +65,7 @@ def test_an_overlay_is_compared_with_the_interpreter_as_it_is(
 
 
 def test_the_host_gets_the_python_files_of_the_four_folders_by_its_lease_alone(
-    client: Client, host: Accelerator, shas: list[str]
+    client: Client, host: Accelerator, shas: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(client, {"overlay": {"ref": shas[2]}})
     task = tasks.claim(accelerator=host, nonce="n")
@@ -79,6 +79,8 @@ def test_the_host_gets_the_python_files_of_the_four_folders_by_its_lease_alone(
     with tarfile.open(fileobj=io.BytesIO(get(shas[2]).content), mode="r:gz") as tar:
         files = {member.name for member in tar if member.isreg()}
     assert files == {_INDUCTOR, "torch/_dynamo/a.py", "torch/_export/new.py"}
+    monkeypatch.setattr(overlays, "MOST_OVERLAY_BYTES", 10)
+    assert get(shas[2]).status_code == 404
     assert get(shas[1]).status_code == 404  # another commit than that of the run
     assert get(shas[2], token=task.uid).status_code == 409
     other = create_key(name="o", scopes=["host"], who="t", host=create_host("other"))[1]
