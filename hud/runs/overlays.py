@@ -56,9 +56,7 @@ def labels_for(interpreters: Iterable[str]) -> dict[str, str]:
 
 def commit_of(ref: str) -> str:
     """Return the commit that a ref is in a mirror. Raise BadRequest if none has it."""
-    return (
-        _first("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").decode().strip()
-    )
+    return _first("rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}").decode().strip()
 
 
 def commits_between(base: str, head: str) -> list[str]:

@@ -43,14 +43,7 @@ def with_overlay(
         try:
             _make(python, unfinished, fetch())
             unfinished.rename(place)
-        except (
-            HudError,
-            RuntimeError,
-            SubprocessError,
-            tarfile.TarError,
-            ValueError,
-            StopIteration,
-        ) as error:
+        except (HudError, RuntimeError, SubprocessError, tarfile.TarError, ValueError) as error:
             raise NoOverlay(f"overlay of {commit}: {error}") from error
         finally:
             account.remove(unfinished)
