@@ -228,10 +228,12 @@ def commit(name: str | None) -> SafeString:
 
 
 @register.simple_tag
-def commit_range(old: str | None, new: str | None) -> SafeString:
-    """Show ``old..new``; one commit where the other is not known or the same."""
+def commit_range(old: str | None, new: str | None, address: str = "") -> SafeString:
+    """Show ``old..new``, linked to `address` if given; one commit where the other is unknown or the same."""
     if not old or not new or old == new:
         return commit(new or old)
+    if address:
+        return _html(address, f"{short_commit(old)}..{short_commit(new)}", f"{old}..{new}")
     address, page = runs_of(f"{old}..{new}"), f"/commit/{_COMMIT}"
     if _HASH.fullmatch(old) and _HASH.fullmatch(new) and page in settings.HUD_REPO_URL:
         # which GitHub and GitLab have beside that of a commit

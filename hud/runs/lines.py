@@ -182,7 +182,10 @@ def _of_commits(text: str) -> tuple[Q, list[str]]:
     if unknown or len(ends) < 2:
         return Q(pk__in=[]), unknown
     times = [time for end in ends.values() for time in end.values()]
-    return Q(order_time__gte=min(times), order_time__lte=max(times)) & ~Q(commit=""), []
+    ended = Q(commit__startswith=old) | Q(commit__startswith=new.lstrip("."))
+    streams = Run.objects.filter(ended).values("stream")  # another one may have commits of its own
+    within = Q(order_time__range=(min(times), max(times)), stream__in=streams)
+    return within & ~Q(commit=""), []
 
 
 _CRITERIA: dict[str, Callable[[Any], Q]] = {

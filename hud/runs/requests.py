@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import F, OuterRef, Subquery
@@ -74,6 +75,9 @@ class RunOptions:
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
     may_run_code: bool = False  # overlays: who requests it has the scope `code`
+    uid: UUID | None = (
+        None  # of the form that was sent: until its run is over, the same one requests no other
+    )
 
     @property
     def is_ab(self) -> bool:
@@ -181,13 +185,7 @@ def request_run(
     commits = overlays.checked(interpreters, able, is_permitted=options.may_run_code and options.is_ab)
     if candidate_options:
         kinds = registration.inductor_options(able, overlay_of(resources.interpreter)[0])
-        if problems := inductor_problems(candidate_options, kinds):
-            text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-            raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
-        for spec in specs:
-            if not SUITES[spec.suite].takes_inductor_options(spec):
-                task = f"{spec.suite}/{spec.case} ({spec.backend})"
-                raise BadRequest(f"{task} takes no options of inductor")
+        _check_inductor_options(specs, candidate_options, kinds)
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
     stream = options.stream or _stream_of(options, repeats)
@@ -196,7 +194,8 @@ def request_run(
     except Problem as error:
         raise BadRequest(str(error)) from error
     with transaction.atomic():
-        run = Run.objects.create(
+        run, is_new = _run_of(
+            options.uid,
             title=title[:300],
             stream=stream,
             rerun=bool(repeats or retry_of or pinned),
@@ -208,6 +207,8 @@ def request_run(
             order_time=Now(),
             order_time_source="run",
         )
+        if not is_new:
+            return run
         selection = {
             "suite": specs[0].suite,
             "cases": sorted({spec.case for spec in specs}),
@@ -247,6 +248,26 @@ def request_run(
         audit.note(who=options.who, action=action, subject=f"run {run.pk}", detail=detail)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _check_inductor_options(
+    specs: Sequence[TaskSpec], values: Mapping[str, InductorValue], kinds: dict[str, Any]
+) -> None:
+    """Raise BadRequest for options that cannot be set, or a task that takes none."""
+    if problems := inductor_problems(values, kinds):
+        text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
+    for spec in specs:
+        if not SUITES[spec.suite].takes_inductor_options(spec):
+            task = f"{spec.suite}/{spec.case} ({spec.backend})"
+            raise BadRequest(f"{task} takes no options of inductor")
+
+
+def _run_of(uid: UUID | None, **about: Any) -> tuple[Run, bool]:
+    """Return the run of a form until it is over, else a new one, and whether it is new."""
+    if uid and Run.objects.filter(uid=uid, finished__isnull=False).exists():
+        uid = None
+    return Run.objects.get_or_create(uid=uid or uuid4(), defaults=about)
 
 
 def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:

@@ -59,7 +59,7 @@ def _change(one: Regression) -> SafeString:
 
 def _commits(one: Regression) -> SafeString:
     runs = one.last_good_run, one.first_run
-    return commit_range(*(run.commit if run else "" for run in runs))
+    return commit_range(*(run.commit if run else "" for run in runs), f"?open={one.pk}#commits")
 
 
 def _owner(name: str) -> SafeString:

@@ -16,7 +16,7 @@ from hud.pages.tags import commit
 from hud.points.streams import with_results
 from hud.runs import lines
 from hud.runs.lines import RunLine
-from hud.tables.formatting import address, ago, duration, plain, run_link
+from hud.tables.formatting import address, ago, duration, moment, plain, run_link
 from hud.tables.html import NOTHING, badge_html, dim, join, link, span
 from hud.tables.table import Column, DataTable
 from runner.suites import SUITES
@@ -25,8 +25,10 @@ PAGE_ROWS = 50
 
 
 def _tick(pk: int) -> SafeString:
+    """Return the box of a run, and the button that compares it with a ticked one."""
     return SafeString(
         f'<input type="checkbox" name="side" value="run:{pk}" form="compare" aria-label="Compare run {pk}">'
+        f'<button class="small" name="side" value="run:{pk}" form="compare">Compare</button>'
     )
 
 
@@ -51,6 +53,14 @@ def _commit(line: RunLine, others: Mapping[str, str]) -> SafeString:
     return join(branch, commit(line.run.commit))
 
 
+def _measured(run: Run) -> SafeString:
+    """Return when it was measured: of an upload, which may be older, what its file says."""
+    made = SafeString(ago(run.created))
+    if not run.upload_id or run.order_time_source == "upload":
+        return made
+    return join(moment(run.order_time), span(join("uploaded", made), "fact"))
+
+
 _RUNS = DataTable[RunLine, Mapping[str, str]](  # the page has the rest of its query, for links of each name
     *lines.COLUMNS.columns,
     Column("", "Compare", "run.pk", show=_tick, css="tick", hides_title=True),
@@ -72,7 +82,7 @@ _RUNS = DataTable[RunLine, Mapping[str, str]](  # the page has the rest of its q
         value=lambda line: "" if line.seconds is None or line.run.upload_id else duration(line.seconds),
     ),
     Column("", "Requested by", "who", cell_css="who"),
-    Column("", "Created", "run.created", show=ago, cell_css="when"),
+    Column("", "Measured", "run", show=_measured, cell_css="when", tooltip="commit date if known"),
 )  # fmt: skip
 
 

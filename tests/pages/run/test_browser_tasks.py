@@ -170,6 +170,18 @@ def test_a_plan_of_another_choice_is_not_offered(live_hud: Hud, page: Page, nigh
     assert start.is_enabled()
 
 
+def test_any_two_runs_are_compared_in_three_clicks(
+    live_hud: Hud, page: Page, nights: tuple[Run, Run]
+) -> None:
+    visit = Visit(page, live_hud)
+    visit.click("nav >> text=Runs")
+    page.wait_for_url("**/runs/?stream=import")
+    visit.click(f"[value='run:{nights[1].pk}']")
+    visit.click(f"button[value='run:{nights[0].pk}']")
+    page.wait_for_url(f"**/compare/?*base=run*{nights[0].pk}&head=run*{nights[1].pk}")
+    assert visit.clicks <= 3
+
+
 def test_rows_are_chosen_by_keyboard(live_hud: Hud, page: Page, nights: tuple[Run, Run]) -> None:
     Visit(page, live_hud)
     for key in "jr":

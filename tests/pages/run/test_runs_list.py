@@ -85,6 +85,23 @@ def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings:
     assert '?commit=v2.9..v2.10"' in commit_range("v2.9", "v2.10")
 
 
+def test_a_range_of_commits_is_of_the_streams_that_have_its_ends(client: Client) -> None:
+    now, other = timezone.now(), Stream.objects.create(name="foreign")
+    for day, commit in enumerate(("aaaa", "bbbb", "cccc")):
+        create_run(commit=commit, order_time=now - timedelta(days=9 - day))
+    create_run(commit="0000", order_time=now - timedelta(days=8), stream=other)
+    for commits in ("aaaa..cccc", "aaaa...cccc"):
+        items = client.get(f"/runs.json?commit={commits}").json()["items"]
+        assert [item["commit"] for item in items] == ["cccc", "bbbb", "aaaa"]
+
+
+def test_an_upload_has_the_time_of_its_results(client: Client) -> None:
+    measured, known = timezone.now() - timedelta(days=50), "commit"
+    create_run(upload=create_upload(), order_time=measured, order_time_source=known)
+    create_run(order_time=measured)  # on a host, measured when it was made
+    assert page_of(client, "/runs/").count(f'<time datetime="{measured.isoformat()}"') == 1
+
+
 def test_the_list_is_filtered_by_the_url(client: Client) -> None:
     create_run(title="nightly")
     create_run("failed", title="broken", host_name="far-away")
