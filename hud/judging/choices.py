@@ -84,7 +84,8 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
     mean_us, (low_us, high_us, _p) = fmean(totals), t_test(totals)
     share, half = (best_us / mean_us, (high_us - low_us) / 2 / mean_us) if mean_us > 0 else (1.0, 0.0)
     new = sum(any(len(times[slot][choice]) == 1 for slot, choice, _time in drawn) for drawn in alike)
-    return Regret(max(0.0, 1 - share), share * half, len(alike), at_least=new > _RARE * len(alike))
+    saved = max(0.0, round(1 - share, 9))  # sums in another order differ in the last digit
+    return Regret(saved, round(share * half, 9), len(alike), at_least=new > _RARE * len(alike))
 
 
 def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[float | None]:

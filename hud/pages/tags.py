@@ -97,14 +97,14 @@ def expectation_html(value: PointFields) -> SafeString:
 
 
 @register.simple_tag
-def value_html(value: PointFields) -> SafeString:
-    """Show the number with its unit and the spread of its samples, or why there is none.
+def value_html(value: PointFields, *, is_brief: bool = False) -> SafeString:
+    """Show the number with its unit and the spread of its samples, or the status, unless `is_brief` with why.
 
     Python, because a template for each of hundreds of cells costs more than everything else on a page.
     """
     if value.value is None:
         code = value.code if value.code != value.status else ""
-        reason = span(value.reason, "reason")
+        reason = span("" if is_brief else value.reason, "reason")
         return join(badge_html(value.status), code and html.code(code), reason, expectation_html(value))
     subject = f"{value.processes} processes" if value.processes > 1 else f"{value.samples} samples"
     title = f"median and robust spread of {subject}; not a confidence interval"

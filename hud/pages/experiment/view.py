@@ -242,7 +242,7 @@ def _badge(row: Chart) -> SafeString:
     """Show what the judge says of a chart's newest point."""
     verdict, change = row.point.verdict, row.point.change
     if row.regression and row.regression.kind == Regression.Kind.DRIFT:
-        return span(join(icon_html("drift"), signed_percent(row.regression.change)), "badge worse")
+        return span(join(icon_html("drift"), "drift", signed_percent(row.regression.change)), "badge doubt")
     if not verdict:
         return NOTHING
     has_change = change is not None and verdict in {"improved", "regressed", "inconclusive"}

@@ -58,8 +58,8 @@ def _change(one: Regression) -> SafeString:
 
 
 def _commits(one: Regression) -> SafeString:
-    runs = one.last_good_run, one.first_run
-    return commit_range(*(run.commit if run else "" for run in runs), f"?open={one.pk}#commits")
+    old, new = (run.commit if run else "" for run in (one.last_good_run, one.first_run))
+    return commit_range(old, new, f"?open={one.pk}#commits")
 
 
 def _owner(name: str) -> SafeString:

@@ -46,7 +46,7 @@ def _metric(value: PointFields, page: RunPage) -> SafeString:
 
 
 def _value(value: PointFields, page: RunPage) -> SafeString:
-    shown, was, warning = value_html(value), NOTHING, value.warning or ""
+    shown, was, warning = value_html(value, is_brief=isinstance(value, Point)), NOTHING, value.warning or ""
     if isinstance(value, Point) and value.level is not None:
         label = span("baseline ", "visually-hidden")
         was = span(join(label, number(value.level, value.metric), " → ", by=""), "was")
@@ -96,7 +96,7 @@ def _plot(value: Point, page: RunPage) -> SafeString:
 
 def _cause(value: Point, page: RunPage) -> SafeString:
     """Return the regression with its commits, the stream it was judged against if that is another one, or why
-    it has no verdict."""
+    it has no value or no verdict."""
     parts, place = [], f"experiment:{value.experiment.pk}"
     if value.series_id in page.results.regressions:
         pk, state, last_good_run, base, head = page.results.regressions[value.series_id]
@@ -110,6 +110,7 @@ def _cause(value: Point, page: RunPage) -> SafeString:
             parts.append(span(join(commit_range(base, head), code), "fact"))
     against = f"against {value.level_stream.name}" if value.level_stream else ""
     why = REASONS.get(value.verdict_reason or "", "")
+    parts.append(span(value.reason if value.value is None else "", "reason"))
     return join(*parts, span(against, "fact"), span(why, "fact"))
 
 
@@ -125,6 +126,10 @@ def _changes(page: RunPage) -> list[float]:
 
 def _is_judged(page: RunPage) -> bool:
     return bool(_changes(page))
+
+
+def _has_causes(page: RunPage) -> bool:
+    return _is_judged(page) or any(isinstance(row, Point) and row.value is None for row in page.results.rows)
 
 
 RESULTS = DataTable[Any, RunPage](
@@ -148,7 +153,7 @@ RESULTS = DataTable[Any, RunPage](
         "", "Target", draw=lambda value, _page: targets_html(value, brief=True),
         only=lambda page: any(row.targets for row in page.results.rows),
     ),
-    Column("", "Since, cause", draw=_cause, css="cause", only=_is_judged),
+    Column("", "Since, cause", draw=_cause, css="cause", only=_has_causes),
 )  # fmt: skip
 
 
@@ -170,9 +175,10 @@ def results_html(request: HttpRequest, page: RunPage) -> SafeString:
 def _group(results: RunResults, kind: str) -> SafeString:
     """Return the line above the rows of a kind: how many, of how many experiments, and the link to all."""
     count, (icon, word, _words) = results.counts[kind], LABELS[kind]
-    about = f"{count.experiments} experiment{'s' * (count.experiments != 1)}"
-    every = link(f"?show={kind}#results", f"all {count.points} values") if count.points > 1 else NOTHING
-    cell = join(
-        span(count.points, "count"), icon_html(icon), element("b", word.capitalize()), dim(about), every
+    values, experiments = (
+        f"{n} {name}{'s' * (n != 1)}"  # an experiment may have values in several groups
+        for n, name in ((count.points, "value"), (count.experiments, "experiment"))
     )
+    every = link(f"?show={kind}#results", "all") if count.points > 1 else NOTHING
+    cell = join(icon_html(icon), element("b", word.capitalize()), dim(f"{values} of {experiments}"), every)
     return element("tr", element("th", cell, scope="rowgroup", colspan="20"), css="fold")

@@ -33,7 +33,8 @@ register.filter(quality_words)
 def finding_badges(results: RunResults) -> SafeString:
     """Show beside a run's state how many experiments are worse: "succeeded" alone would hide them."""
     shown = ((kind, results.counts[kind].experiments) for kind in _BADGES if kind in results.counts)
-    return join(*(badge_html(kind, f"{count} {LABELS[kind][1]}") for kind, count in shown))
+    words = ((kind, f"{count} experiment{'s' * (count > 1)} {LABELS[kind][1]}") for kind, count in shown)
+    return join(*(badge_html(kind, text) for kind, text in words))
 
 
 @register.simple_tag

@@ -35,7 +35,7 @@ def _tick(pk: int) -> SafeString:
 def _state(run: Run) -> SafeString:
     regressed = NOTHING
     if run.regressed:
-        badge = badge_html("regressed", f"{run.regressed} regressed")
+        badge = badge_html("regressed", f"{run.regressed} value{'s' * (run.regressed > 1)} regressed")
         regressed = link(f"{address(run.pk, 'run')}?show=regressed#results", badge, css="found")
     return join(badge_html(run.state, title=run.reason), regressed)
 

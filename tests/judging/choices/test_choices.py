@@ -44,6 +44,13 @@ def test_the_regret_of_one_kernel() -> None:
     assert autotune_regret(DRAWS[:9]) is None
 
 
+def test_the_regret_of_one_choice_is_none_at_all() -> None:
+    times_us = {"c": 0.1, "b": 0.2, "a": 0.3}  # their sum depends on the order
+    regret = autotune_regret([[(slot, "only", time_us) for slot, time_us in times_us.items()]] * 10)
+    assert regret
+    assert (regret.value, regret.spread) == (0.0, 0.0)
+
+
 def test_the_regret_of_a_model_adds_the_best_of_each_slot_and_leaves_other_programs_out() -> None:
     other = [[("another", "fast", 1.0)]] * 20
     found = autotune_regret([*other, *(COMPILATIONS * 3)])

@@ -175,7 +175,10 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     text = page_of(client, address)
     assert "Of 7 experiments: 1 regressed, 1 failed, 1 missed a target, 1 inconclusive, 1 improved." in text
     assert "e_twice_as_slow, Speedup −50.0 %" in text
-    assert "1 regressed</span>" in text.split("</h1>")[1][:400], "beside the state"
+    assert "1 experiment regressed</span>" in text.split("</h1>")[1][:400], "beside the state"
+    (failed,) = (row for row in text.split("<tr") if ">d_failed<" in row)
+    assert 'class="cause"' in failed
+    assert "died" in failed.split('class="cause"')[1], "not among the numbers"
     assert names_of(client, f"{address}?show=failed") == ["d_failed"]
     assert names_of(client, f"{address}?q=quiet+-compile") == ["a_quiet"]
     assert names_of(client, f"{address}?sort=-experiment")[:2] == ["z_open", "layer_norm"]
@@ -193,7 +196,7 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     assert second["next"] is None
     assert len(client.get(f"/runs/{run.pk}.csv").content.decode().splitlines()) == 8
     assert client.get(f"/runs/{run.pk}.json?sort=best").status_code == 400
-    assert "1 regressed</span>" in page_of(client, "/runs/")
+    assert "1 value regressed</span>" in page_of(client, "/runs/")
 
 
 def test_results_are_grouped_by_what_they_show(client: Client) -> None:
@@ -212,6 +215,8 @@ def test_results_are_grouped_by_what_they_show(client: Client) -> None:
     assert names_of(client, address) == ["a_worse", "b_new", "b_new", *(f"quiet_{n}" for n in range(5))]
     text = page_of(client, address)
     assert re.findall(r'<tr class="fold">.*?show=(\w+)#results', text) == ["regressed", "new", "rest"]
+    heads = re.findall(r'<tr class="fold">.*?<span class="dim">(.*?)</span>', text)
+    assert heads == ["3 values of 1 experiment", "2 values of 1 experiment", "8 values of 8 experiments"]
     others = "?show=regressed&amp;q=a_worse#results"
     assert f'{others}" class="count" title="other metrics of this experiment">+2</a>' in text
     assert names_of(client, f"{address}?show=regressed&q=a_worse") == ["a_worse"] * 3
