@@ -33,11 +33,12 @@ from hud.models import (
 )
 from hud.models.streams import adhoc
 from hud.problems import Problem
-from hud.runs import matching, streams
+from hud.runs import matching, overlays, streams
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue, setting_text
+from runner.schema.protocol import overlay_of
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
@@ -73,6 +74,7 @@ class RunOptions:
     pull_request: int | None = None
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
+    may_run_code: bool = False  # overlays: who requests it has the scope `code`
     uid: UUID | None = (
         None  # of the form that was sent: until its run is over, the same one requests no other
     )
@@ -170,16 +172,19 @@ def request_run(
         interpreter = resources.interpreter or DEFAULT_INTERPRETER
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
+    interpreters = (resources.interpreter, resources.base_interpreter)
+    labels = {**resources.labels, **overlays.labels_for(interpreters)}
+    resources = replace(resources, labels=labels)
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
     if not problem:
-        interpreters = (resources.interpreter, resources.base_interpreter)
         problem = matching.missing_packages(specs, able, interpreters)
     if problem:
         raise BadRequest(problem)
+    commits = overlays.checked(interpreters, able, is_permitted=options.may_run_code and options.is_ab)
     if candidate_options:
-        kinds = registration.inductor_options(able, resources.interpreter)
+        kinds = registration.inductor_options(able, overlay_of(resources.interpreter)[0])
         _check_inductor_options(specs, candidate_options, kinds)
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
@@ -239,7 +244,8 @@ def request_run(
             for position, process in enumerate(processes)
         )
         matching.assign_cards(run)
-        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
+        action, detail = "run.overlay" if commits else "run.request", {**selection, "commits": commits}
+        audit.note(who=options.who, action=action, subject=f"run {run.pk}", detail=detail)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
 

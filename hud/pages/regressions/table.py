@@ -119,9 +119,8 @@ def causes_html(page: RegressionsPage, tab: str) -> SafeString:
 
 
 def _build(build: dict[str, str]) -> SafeString:
-    about = (
-        join(build["interpreter"], build["differs"], by=", ") if build.get("differs") else build.get("date")
-    )
+    named = join(build["interpreter"], build["differs"], by=", ") if build.get("differs") else ""
+    about = build.get("commits") or named or build.get("date")
     return join(build["torch"], dim(about))
 
 

@@ -164,7 +164,7 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
             work.cancel(bisect=running, who=who)
     else:
         try:
-            work.start(regression=regression, who=who)
+            work.start(regression=regression, who=who, may_run_code="code" in scopes_of(request))
         except Problem as error:
             text = str(error)
             messages.error(request, f"{text[:1].upper()}{text[1:]}.")
