@@ -138,12 +138,12 @@ def _marks(value: PointFields) -> Iterator[SafeString]:
 
 @register.simple_tag
 def targets_html(value: PointFields, brief: bool = False) -> SafeString:
-    """Show all targets of a number, as ``A100-40GB target 950: met``."""
+    """Show all targets of a number, as ``H200 target 950: met``."""
     shown, direction = value.value, value.metric.direction
     return join(
         *(
             badge_html(
-                target.met_by(shown, direction),
+                target.met_by(shown, direction) if target.own else "none",
                 target.verdict(shown, direction, brief=brief),
                 target.how if target.own else _FOREIGN,
             )
@@ -174,14 +174,14 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
 
 def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
     sentence = target.verdict(value.value, value.metric.direction)
-    icon, tone = LOOKS[target.met_by(value.value, value.metric.direction)]
-    shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
+    icon, tone = LOOKS[target.met_by(value.value, value.metric.direction) if target.own else "none"]
+    shown = f" {sentence.rpartition(': ')[0].rpartition(' target ')[2] if target.own else sentence}"
     parts = [
         icon_html(icon),
         span(sentence, "visually-hidden"),
         element("span", shown, aria_hidden="true"),
     ]
-    return span(join(*parts, by=""), f"badge small {tone if target.own else 'quiet'}", title=sentence)
+    return span(join(*parts, by=""), f"badge small {tone}", title=sentence)
 
 
 @register.simple_tag

@@ -50,10 +50,13 @@ class AppliedTarget:
         return "met" if reached else "missed"
 
     def verdict(self, value: float | None, direction: str, *, brief: bool = False) -> str:
-        """Return ``A100-40GB target 950: met``; only the name where there is nothing to judge."""
+        """Return ``H200 target 950: met``, of another arch ``above A100-40GB target 950``; the name alone
+        where there is nothing to judge."""
         met = self.met_by(value, direction)
         name = self.brief if brief else self.name
-        return name if met == "none" else f"{name}: {met}"
+        if self.own:
+            return name if met == "none" else f"{name}: {met}"
+        return f"{'above' if value >= self.value else 'below'} {name}" if value is not None else name
 
 
 class Targets:

@@ -281,9 +281,13 @@ def _row(case: Case, query: str, reach: float) -> str:
     compile_verdict = case.compile_verdict or ""
     if verdict == "inconclusive" and case.speedup and case.speedup.reason:
         words += f'<span class="dim">: {escape(case.speedup.why or case.speedup.reason)}</span>'
-    elif verdict == "unchanged" and compile_verdict in _TONES and case.compiled:
-        query = query.rpartition("=")[0] + "=" + escape(case.compiled.metric.name)
-        words = _VERDICTS[compile_verdict].replace(compile_verdict, f"compile time {compile_verdict}")
+    if compile_verdict in _TONES and compile_verdict != verdict and case.compiled:
+        compile_words = _VERDICTS[compile_verdict].replace(compile_verdict, f"compile time {compile_verdict}")
+        if verdict in {"unchanged", "inconclusive"}:
+            query = query.rpartition("=")[0] + "=" + escape(case.compiled.metric.name)
+            words = compile_words
+        else:
+            words += f"<br>{compile_words}"
     expected = f" {expectation_html(case.declared)}" if case.declared else ""
     before = f'<span class="faint">{fixed(case.base, 3)} →</span> ' if case.base is not None else ""
     sign = '<span class="u">×</span>' if case.head is not None else ""

@@ -27,6 +27,7 @@ _T = TypeVar("_T", bound=np.generic)
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean
 # by status code; the last, -1, is that of no result
 _FAILED = np.array([name not in {"ok", *NEVER_RAN} for name in STATUS_NAMES.values()] + [False])
+_VERDICTS = ("regressed", "failed", "inconclusive", "improved")  # before the others
 _WORTH_A_BADGE = [VERDICT_CODES[word] for word in ("improved", "regressed", "inconclusive")]
 
 
@@ -63,8 +64,12 @@ class Newest:
         return found
 
     def by_verdict(self) -> dict[str, Bools]:
-        """Return which experiments have each verdict."""
-        return {word: (self.verdict == code).any(axis=1) for code, word in enumerate(VERDICTS)}
+        """Return the experiments of each verdict, each under the first that one of its metrics has."""
+        left, found = np.ones(self.ids.size, bool), {}
+        for word in dict.fromkeys((*_VERDICTS, *VERDICTS)):
+            found[word] = left & (self.verdict == VERDICT_CODES[word]).any(axis=1)
+            left &= ~found[word]
+        return found
 
     def by_status(self) -> dict[str, Bools]:
         failed = self.failed

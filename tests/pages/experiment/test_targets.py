@@ -43,7 +43,7 @@ def test_a_target_of_another_arch_judges_nothing() -> None:
     experiment, metric = create_experiment(), create_metric(GPT_FAST)
     (shown,) = targets.Targets.read().of(experiment, metric, 950, "a100-40gb")
     assert not shown.own
-    assert shown.verdict(900, "up") == "A100-40GB target 950: missed"
+    assert shown.verdict(900, "up") == "below A100-40GB target 950"
     assert targets.Targets.read().own(experiment, metric, 950, "a100-40gb") is None
 
 

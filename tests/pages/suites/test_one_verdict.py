@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.judging.regressions.groups import make_causes
-from hud.models import Measurement, Run, SeriesState, Stream
+from hud.models import VERDICT_CODES, Measurement, Point, Run, SeriesState, Stream
 from tests.support.factories import (
     create_experiment,
     create_measurement,
@@ -117,6 +118,16 @@ def test_the_list_of_a_cell_counts_what_regressed_in_compile_time(client: Client
     assert {case["case"] for case in cases} == {"regressed", "second opinion", "improved"}
     verdicts = {case["case"]: case["compile_verdict"] for case in cases}
     assert verdicts == {"regressed": "unchanged", "second opinion": "unchanged", "improved": "regressed"}
+
+
+def test_each_row_of_a_cell_says_what_it_counts_as(client: Client, address: str) -> None:
+    compiled = {"series__experiment__case": "suspect", "series__metric__name": "cold_compile_s"}
+    slower = Point.objects.filter(**compiled, run=Run.objects.latest("order_time"))
+    slower.update(verdict_code=VERDICT_CODES["regressed"], value=12.0, change=0.2, factor=9.0)
+    text = client.get(f"/compilers/?{address}&cell={CELL}&show=regressed").text
+    rows = re.findall(r'<tr><th scope="row"><a href="/experiments.*?</td>', text)
+    assert len(rows) == 4
+    assert all("regressed</span>" in row for row in rows)
 
 
 def test_an_improvement_is_new_in_the_night_that_it_began(client: Client, address: str) -> None:

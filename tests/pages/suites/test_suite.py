@@ -103,8 +103,24 @@ def test_verdicts_and_targets_stand_in_their_cells(client: Client) -> None:
     create_verdict(verdict, "regressed", change=-0.05)
     text = page_of(client, "/suites/micro/")
     assert "regressed −5.0 %" in text
-    assert "A100-40GB target 950: met" in text
+    assert "above A100-40GB target 950" in text
+    assert "#i-check" not in text.split("A100-40GB")[0].rpartition("<td")[2], "nothing is met on an H200"
     assert "2542.40" in text
+
+
+def test_an_experiment_counts_under_one_verdict(client: Client) -> None:
+    for case, *verdicts in (
+        ("a", "improved", "unchanged"),
+        ("b", "unchanged", "regressed"),
+        ("c", "unchanged"),
+    ):
+        for metric, verdict in zip(("speedup", "cold_compile_s"), verdicts, strict=False):
+            point = create_measurement(create_experiment(suite="timm", case=case), metric=metric)
+            create_verdict(point, verdict, change=0.1)
+    shown = {
+        word: titles(client, f"?verdict={word}", "timm") for word in ("improved", "regressed", "unchanged")
+    }
+    assert {word: len(rows) for word, rows in shown.items()} == dict.fromkeys(shown, 1)
 
 
 def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(client: Client) -> None:
