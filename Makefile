@@ -42,7 +42,7 @@ lint: .venv/dev.stamp
 	@$(PY) -m tests.names
 
 soak: .venv/dev.stamp
-	@exec $(PY) -m pytest -m soak -s
+	@exec $(PY) -m pytest -m soak -v
 
 bench: .venv/dev.stamp
 	@exec $(PY) -m tests.bench $(PART)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from django.apps import AppConfig
@@ -33,7 +32,6 @@ class HudConfig(AppConfig):
     def ready(self) -> None:
         from hud.accounts import audit  # noqa: F401, PLC0415  # it listens to logins, and needs the models
 
-        checks.register(check_data_folder)
         checks.register(check_database_version, checks.Tags.database)
         checks.register(check_newer_schema, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
@@ -46,16 +44,6 @@ def make_streams(**_options: Any) -> None:
 
     if Stream._meta.db_table in connection.introspection.table_names():
         Stream.objects.bulk_create([Stream(name=name) for name in OPERATORS_OWN], ignore_conflicts=True)
-
-
-def check_data_folder(**_options: Any) -> _Messages:
-    """Return an error if HUD_DATA, where all files go, cannot be written."""
-    folder: Path = settings.HUD_DATA
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return []
-    hint = "Name a folder that this user may write, or change the owner of this one."
-    return [checks.Error(f"HUD_DATA={folder} cannot be written.", hint=hint, id="hud.E001")]
 
 
 def check_database_version(*, databases: Sequence[str] | None = None, **_options: Any) -> _Messages:

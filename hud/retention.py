@@ -1,14 +1,13 @@
 """Remove what has ended and is older than its kind is kept: rows and files.
 
-`manage.py tick` does it once a day in small batches, `manage.py prune` at once. A file goes after its row was
-committed away; one that is left behind by a crash has no row any more, and goes as an orphan.
+`manage.py tick` does it once a day in small batches, `manage.py prune` at once. Files go last, as orphans,
+once their rows were committed away.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import chain, islice
 from typing import Any
 
 from django.conf import settings
@@ -21,19 +20,18 @@ from hud.files import files, names_in
 from hud.models import Artifact, Audit, IdempotencyKey, Import, KernelCode, LimitUse, Task
 from hud.runs.logs import log_name
 
-_BATCH = 100  # of files in a bucket: a few seconds
+_BATCH = 500
 _ORPHAN_AGE = timedelta(days=1)  # a younger file may be one whose row is not committed yet
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that are too old, and the files of each, whose bytes the column `size` has. With `cleared` the
+    """Rows that are too old, and the bytes of their files, which the column `size` has. With `cleared` the
     rows stay, with these values."""
 
     name: str
     old: QuerySet[Any]
     size: str = ""
-    files_of: Callable[[Any], Iterable[str]] | None = None
     cleared: Mapping[str, Any] = field(default_factory=dict)
 
     def measure(self) -> tuple[int, int]:
@@ -43,17 +41,15 @@ class Rows:
         totals = self.old.aggregate(count=Count("pk"), bytes=Sum(self.size or row))
         return totals["count"], totals["bytes"] or 0
 
-    def prune(self) -> int:
-        """Remove a batch of them; return how many."""
-        batch = list((self.old if self.files_of else self.old.only("pk")).order_by("pk")[:_BATCH])
-        rows = self.old.model._default_manager.filter(pk__in=[row.pk for row in batch])
-        if self.cleared:
-            rows.update(**self.cleared)
-        else:
-            rows.delete()
-        for name in chain.from_iterable(map(self.files_of, batch)) if self.files_of else ():
-            files.delete(name)
-        return len(batch)
+    def prune(self) -> Iterator[int]:
+        """Remove them; yield after each batch how many went."""
+        while batch := list(self.old.order_by("pk").values_list("pk", flat=True)[:_BATCH]):
+            rows = self.old.model._default_manager.filter(pk__in=batch)
+            if self.cleared:
+                rows.update(**self.cleared)
+            else:
+                rows.delete()
+            yield len(batch)
 
 
 class OrphanFiles:
@@ -62,15 +58,15 @@ class OrphanFiles:
     name = "orphan files"
 
     def measure(self) -> tuple[int, int]:
-        sizes = [files.size(name) for name in orphans()]
+        sizes = [files.size(name) for names in orphans() for name in names]
         return len(sizes), sum(sizes)
 
-    def prune(self) -> int:
-        """Remove a batch of them; return how many."""
-        batch = list(islice(orphans(), _BATCH))
-        for name in batch:
-            files.delete(name)
-        return len(batch)
+    def prune(self) -> Iterator[int]:
+        """Remove them; yield after each folder how many went."""
+        for names in orphans():
+            for name in names:
+                files.delete(name)
+            yield len(names)
 
 
 def kinds() -> list[Rows | OrphanFiles]:
@@ -78,19 +74,8 @@ def kinds() -> list[Rows | OrphanFiles]:
     requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
     logs = Task.objects.filter(finished__lt=_before(settings.HUD_KEEP_LOGS_DAYS), log_bytes__gt=0)
     return [
-        Rows(
-            "task logs",
-            logs,
-            "log_bytes",
-            lambda task: [log_name(task, attempt) for attempt in range(task.attempt + 1)],
-            {"log_bytes": 0},
-        ),
-        Rows(
-            "artifacts",
-            Artifact.objects.filter(task__finished__lt=artifacts),
-            "size_bytes",
-            lambda artifact: [artifact.path],
-        ),
+        Rows("task logs", logs, "log_bytes", {"log_bytes": 0}),
+        Rows("artifacts", Artifact.objects.filter(task__finished__lt=artifacts), "size_bytes"),
         Rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         Rows("ended imports", Import.objects.filter(finished__lt=requests)),
@@ -104,7 +89,7 @@ def kinds() -> list[Rows | OrphanFiles]:
 def batches() -> Iterator[tuple[str, int]]:
     """Prune everything, a batch for each step; yield the kind and how many went."""
     for kind in kinds():
-        while count := kind.prune():
+        for count in kind.prune():
             yield kind.name, count
 
 
@@ -112,11 +97,11 @@ def _before(days: float) -> datetime:
     return timezone.now() - timedelta(days=days)
 
 
-def orphans() -> Iterator[str]:
-    """Yield the files of tasks and imports that no row names, other than young ones."""
+def orphans() -> Iterator[list[str]]:
+    """Yield of each folder the files of tasks and imports that no row names, other than young ones."""
     for folder in names_in("artifacts", folders=True):
         names = names_in(folder)
-        yield from _old(names, Artifact.objects.filter(path__in=names).values_list("path", flat=True))
+        yield _old(names, Artifact.objects.filter(path__in=names).values_list("path", flat=True))
     before = _before(settings.HUD_KEEP_LOGS_DAYS)
     for folder in names_in("tasklogs", folders=True):
         run_id = folder.rpartition("/")[2]
@@ -124,14 +109,15 @@ def orphans() -> Iterator[str]:
         named = tasks.exclude(finished__lt=before) | tasks.filter(log_bytes__gt=0)
         named = named.only("uid", "run_id", "attempt")
         kept = [log_name(task, n) for task in named for n in range(task.attempt + 1)]
-        yield from _old(names_in(folder), kept)
+        yield _old(names_in(folder), kept)
     waiting = Import.objects.filter(finished=None).values_list("uid", flat=True)
-    yield from _old(names_in("imports"), [f"imports/{uid}" for uid in waiting])
+    yield _old(names_in("imports"), [f"imports/{uid}" for uid in waiting])
 
 
-def _old(names: Iterable[str], named: Collection[str]) -> Iterator[str]:
-    """Yield the files that no row names and that have not changed for a day."""
-    for name in sorted({*names}.difference(named)):
-        with suppress(FileNotFoundError):
-            if files.get_modified_time(name) < timezone.now() - _ORPHAN_AGE:
-                yield name
+def _old(names: Iterable[str], named: Iterable[str]) -> list[str]:
+    """Return the files that no row names and that have not changed for a day."""
+    before, old = timezone.now() - _ORPHAN_AGE, []
+    for name in {*names}.difference(named):
+        with suppress(FileNotFoundError):  # its import has just ended
+            old += [name] if files.get_modified_time(name) < before else []
+    return old

@@ -20,6 +20,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from hud.models import Accelerator
 from runner.system import machine
+from tests import soak
 from tests.support.claims import attach
 from tests.support.servers import (
     EmbeddedServer,
@@ -56,6 +57,7 @@ LONGEST = (
     "test_gpt_fast.py",
     "test_two_hosts.py",
     "test_two_nodes.py",
+    "test_two_versions.py",
     "test_network.py",
     "test_cli.py",
     "test_add.py",
@@ -110,6 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
     if "soak" in config.getoption("-m"):
+        items.sort(key=lambda item: item.path.name != "test_load.py")
         return
     chosen = [item for item in items if not item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -162,13 +165,21 @@ def _print_fault_figures(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{test:<52} {what:<44} {seconds:7.1f}")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """SIGTERM ends the session as Ctrl-C does, so that servers and folders go. Imports make no garbage.
     Uploads of tests are none of the CI job that runs them."""
     gc.disable()
+    if "soak" in config.getoption("-m"):
+        config.pluginmanager.register(soak.Table())
     for name in [name for name in os.environ if name.startswith(("GITHUB_", "CI_"))]:
         del os.environ[name]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> soak.Figures:
+    """What a test measures, for the table of `make soak`."""
+    return soak.Figures(request.node.user_properties)
 
 
 @pytest.fixture(scope="session")

@@ -135,6 +135,7 @@ def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
 
 def test_tick_prunes_in_batches(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_BATCH", 1)
+    monkeypatch.setattr(tick, "_PRUNE_S", 0)
     stay, go = plant(own_data)
     command = tick.Command()
     command.batches, command.prune_at = retention.batches(), 0.0

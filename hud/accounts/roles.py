@@ -38,7 +38,7 @@ ROLE_SCOPES: dict[Role, Scopes] = {
     Role.VIEWER: _READER,
     Role.UPLOADER: _UPLOADER,
     Role.OPERATOR: _OPERATOR,
-    Role.ADMIN: _OPERATOR | {"admin"},
+    Role.ADMIN: _OPERATOR | {"admin", "code"},
 }
 
 # What a URL may need apart from a scope:

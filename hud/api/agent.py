@@ -17,14 +17,15 @@ from hud.accounts.access import address_of
 from hud.accounts.limits import HOST_BYTES, KEYS
 from hud.api.auth import caller_key, host_of
 from hud.api.results import ReceiptOut, body_of, bytes_of
-from hud.api.schemas import RECORD, Error, Labels, parameter, raw_body
+from hud.api.schemas import RECORD, Error, Labels, file_answer, parameter, raw_body
 from hud.hosts import redis_users, registration
 from hud.ingest import deliveries
 from hud.models import Accelerator
 from hud.problems import Problem
-from hud.runs import logs, tasks
+from hud.runs import logs, overlays, tasks
 from hud.tables.table import DataTable
-from runner.schema.protocol import Fingerprint
+from runner.schema.protocol import Fingerprint, overlay_of
+from runner.schema.suite import BadRequest
 
 router = Router(tags=["hosts"])
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
@@ -228,6 +229,22 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
         return Status(201, {"kernels": deliveries.take_kernel_code(**lease, data=data)})
     kept = logs.keep_artifact(**lease, kind=kind, data=data, sha256=request.headers.get("X-Sha256", ""))
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
+
+
+@router.get(
+    "/tasks/{uuid:uid}/overlay/{commit}",
+    response={409: Error},
+    openapi_extra=_LEASE | file_answer("a tar of Python files", "application/gzip"),
+)
+def overlay(request: HttpRequest, uid: uuid.UUID, commit: str) -> HttpResponse:
+    """Get the files of an overlay of the task's run."""
+    run = tasks.leased_task(**_lease(request, uid)).run
+    if commit not in {overlay_of(name)[1] for name in (run.interpreter, run.base_interpreter)} - {""}:
+        raise Problem(404, "no such overlay of this task")
+    try:
+        return HttpResponse(overlays.archive(commit), content_type="application/gzip")
+    except BadRequest as error:
+        raise Problem(404, str(error)) from error
 
 
 class FinishIn(HostBody):

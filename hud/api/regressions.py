@@ -10,6 +10,7 @@ from ninja import Query, Router, Status
 from ninja.schema import Schema
 from pydantic import AwareDatetime, ConfigDict, Field
 
+from hud.accounts.keys import effective_scopes
 from hud.accounts.limits import UPLOADS
 from hud.api.auth import caller_key, who
 from hud.api.experiments import stream_of
@@ -204,8 +205,11 @@ class BisectOut(Schema):
 @router.post("/regressions/{int:regression_id}/bisect", response={201: BisectOut, 409: Error})
 def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, Any]]:
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
-    it: its two ends in pairs first. Answers 409 where that cannot start."""
-    bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
+    it, with the scope `code` also over commits by overlays: its two ends in pairs first. Answers 409 where
+    that cannot start."""
+    may_run_code = "code" in effective_scopes(caller_key(request))
+    regression = row_of(Regression, regression_id)
+    bisect = work.start(regression=regression, who=who(request), may_run_code=may_run_code)
     return Status(201, _BISECT.row(bisect))
 
 

@@ -12,18 +12,27 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Schema, Status
 from pydantic import Field, create_model
 
-from hud.accounts.keys import request_of
+from hud.accounts.keys import effective_scopes, request_of
 from hud.accounts.limits import RUNS
 from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, Error, Filter, Items, MatrixBody, file_answer, of_table, parameter
+from hud.api.schemas import (
+    ANSWER,
+    Error,
+    Filter,
+    Items,
+    MatrixBody,
+    file_answer,
+    of_table,
+    parameter,
+)
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import plan_of
 from hud.models import Aliases, Artifact, Experiment, Host, IdempotencyKey, Run, RunClass, State, Task, Upload
 from hud.problems import Problem, row_of
-from hud.runs import lines, logs, requests, streams, tasks
+from hud.runs import lines, logs, overlays, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
 from hud.runs.matching import ResourceRequest
 from hud.runs.queue import QueuedRun, progress_of, read_waiting
@@ -37,6 +46,7 @@ from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
+_REF = r"^[0-9A-Za-z][0-9A-Za-z._/-]{0,199}$"
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name commit:str
     pull_request:int|None=request_or_empty.pull_request retry_of:int|None=request_or_empty.retry_of_id""")
@@ -69,6 +79,7 @@ class RunIn(MatrixBody):
     commit: str = Field("", pattern=r"^[0-9A-Za-z._-]{0,64}$", description="else that of its torch")
     pull_request: int | None = Field(None, ge=1, le=2**31 - 1, description="its branch is else `pull/NUMBER`")
     run_class: RunClass = Field("person", alias="class", description="who waits: served in this order")
+    overlay: dict[Literal["ref"], Annotated[str, Field(pattern=_REF)]] = Field({}, description="see below")
 
 
 class _StartQuery(Filter):
@@ -154,7 +165,8 @@ def post_run(
     side compiles once. `pairs` is the most draws or pairs; `auto` is the default. `new_options` are inductor
     options of the candidate, by default compared with the same environment without them. `knobs` replace an
     experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
-    to that one.
+    to that one. `overlay` names a commit of a mirror, whose Python files of torch's compiler are compared
+    with the interpreter as it is, on hosts that allow it; it needs the scope `code`.
     """
     key, text = caller_key(request), request.headers.get("Idempotency-Key", "")
     RUNS.check(key.pk)
@@ -182,8 +194,10 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
     if given.experiment is None and host is None and not device:
         kinds = {item.device for item in visible_accelerators() if arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
+    may_run_code = "code" in effective_scopes(caller_key(request))
+    environment, base, commit = _sides(given, may_run_code=may_run_code)
     options = RunOptions(
-        ResourceRequest(device, host, arch, given.labels, given.environment, given.base_environment),
+        ResourceRequest(device, host, arch, given.labels, environment, base),
         who=who(request),
         replication=Replication(
             pairs=None if given.pairs == "auto" else given.pairs,
@@ -193,7 +207,9 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, caller_key(request)) if given.stream else None,
-        **given.model_dump(include={"run_class", "commit", "pull_request"}),
+        **given.model_dump(include={"run_class", "pull_request"}),
+        commit=commit,
+        may_run_code=may_run_code,
     )
     try:
         if given.experiment is not None:
@@ -206,6 +222,20 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
+
+
+def _sides(given: RunIn, *, may_run_code: bool) -> tuple[str, str, str]:
+    """Return the interpreters of candidate and baseline, and the commit. Raise Problem 403 or 422."""
+    if not given.overlay:
+        return given.environment, given.base_environment, given.commit
+    if not may_run_code:
+        raise Problem(403, "this key has not the scope code")
+    plain = given.environment or requests.DEFAULT_INTERPRETER
+    try:
+        commit = overlays.commit_of(given.overlay["ref"])
+    except BadRequest as error:
+        raise Problem(422, str(error), at="/overlay/ref") from error
+    return f"{plain}@{commit}", given.base_environment or plain, given.commit or commit
 
 
 def _check_subject(given: RunIn) -> None:

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable
 from functools import cached_property, wraps
-from typing import Any, TypeVar
+from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,18 +15,17 @@ from django.core.files.base import ContentFile
 from storages.backends.s3 import S3Storage
 
 _LEAST_PART_BYTES = 5 * 2**20  # of an object that the server puts together
-_T = TypeVar("_T")
 
 
-def _as_os_error(method: Callable[..., _T]) -> Callable[..., _T]:
+def _as_os_error(method: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method raise an OSError for the errors of boto: FileNotFoundError, or one of `EREMOTEIO`."""
 
     @wraps(method)
-    def call(*arguments: Any, **more: Any) -> _T:
+    def call(*arguments: Any, **more: Any) -> Any:
         try:
             return method(*arguments, **more)
         except (BotoCoreError, ClientError) as error:
-            if getattr(error, "response", {}).get("Error", {}).get("Code") == "NoSuchKey":
+            if getattr(error, "response", {}).get("Error", {}).get("Code") in {"NoSuchKey", "404"}:
                 raise FileNotFoundError(str(error)) from error
             raise OSError(errno.EREMOTEIO, str(error)) from error
 
@@ -37,34 +36,14 @@ class Bucket(S3Storage):  # type: ignore[misc]
     """Files of the bucket and prefix in `HUD_FILES`; credentials, region and endpoint come from AWS' own
     variables. Nodes share it where they read the same random id in its object `data_id`."""
 
-    _open, _save, delete, exists, listdir, size, get_modified_time = map(
-        _as_os_error,
-        (
-            S3Storage._open,
-            S3Storage._save,
-            S3Storage.delete,
-            S3Storage.exists,
-            S3Storage.listdir,
-            S3Storage.size,
-            S3Storage.get_modified_time,
-        ),
-    )
-
     def __init__(self) -> None:
         bucket, _, prefix = settings.HUD_FILES.removeprefix("s3://").partition("/")
-        own = any(name in os.environ for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"))
-        waits = Config(
-            connect_timeout=5,
-            read_timeout=20,
-            retries={"total_max_attempts": 3, "mode": "standard"},
-            s3={"addressing_style": "path" if own else "auto"},
-        )
-        super().__init__(
-            bucket_name=bucket, location=prefix, client_config=waits, max_memory_size=_LEAST_PART_BYTES
-        )
-
-    def __str__(self) -> str:
-        return f"HUD_FILES={settings.HUD_FILES}"
+        style = "path" if {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & {*os.environ} else "auto"
+        waits = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 3}}
+        config = Config(**waits, s3={"addressing_style": style})
+        super().__init__(bucket_name=bucket, location=prefix, client_config=config, max_memory_size=2**20)
+        # no two processes may use one connection
+        os.register_at_fork(after_in_child=lambda: self.__setstate__(self.__getstate__()))
 
     @cached_property
     def identity(self) -> str:
@@ -72,12 +51,9 @@ class Bucket(S3Storage):  # type: ignore[misc]
         trial = f"trial-{secrets.token_hex(6)}"
         self.save(trial, ContentFile(b""))
         self.delete(trial)
-        try:
-            token = self.read("data_id")
-        except FileNotFoundError:
-            token = secrets.token_hex(6).encode()
-            self.save("data_id", ContentFile(token))
-        return hashlib.sha256(settings.HUD_FILES.encode() + token).hexdigest()[:12]
+        if not self.exists("data_id"):
+            self.save("data_id", ContentFile(secrets.token_bytes(12)))
+        return hashlib.sha256(settings.HUD_FILES.encode() + self.read("data_id")).hexdigest()[:12]
 
     def note_heartbeat(self, moment: float) -> None:
         """Do nothing: a copy of the bucket has another name."""
@@ -87,22 +63,19 @@ class Bucket(S3Storage):  # type: ignore[misc]
         self.read("data_id")
         return float("inf")
 
-    @_as_os_error
     def append(self, name: str, start: int, data: bytes) -> None:
-        """Put an object anew that has `data` from `start` on; the server itself copies what stays of a large
-        one."""
+        """Put an object anew, with `data` from `start` on; the server copies what stays of a large one."""
         place = self.bucket.Object(self._normalize_name(name))
         if start < _LEAST_PART_BYTES:
             place.put(Body=(self.read(name, 0, start) if start else b"") + data)
             return
         upload = place.initiate_multipart_upload()
         source = {"Bucket": place.bucket_name, "Key": place.key}
-        before = upload.Part(1).copy_from(CopySource=source, CopySourceRange=f"bytes=0-{start - 1}")
-        tags = (before["CopyPartResult"]["ETag"], upload.Part(2).upload(Body=data)["ETag"])
+        copied = upload.Part(1).copy_from(CopySource=source, CopySourceRange=f"bytes=0-{start - 1}")
+        tags = copied["CopyPartResult"]["ETag"], upload.Part(2).upload(Body=data)["ETag"]
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
         upload.complete(MultipartUpload={"Parts": parts})
 
-    @_as_os_error
     def read(self, name: str, start: int = 0, size: int = -1) -> bytes:
         """Return an object's bytes from `start`, at most `size`. Raise FileNotFoundError."""
         end = start + size - 1 if size >= 0 else ""
@@ -113,3 +86,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
                 return b""
             raise
         return bytes(answer["Body"].read())
+
+
+for _name in ("_open", "_save", "append", "delete", "exists", "listdir", "read", "size", "get_modified_time"):
+    setattr(Bucket, _name, _as_os_error(getattr(Bucket, _name)))

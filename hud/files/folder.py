@@ -20,27 +20,20 @@ class Folder(FileSystemStorage):
     def __init__(self) -> None:
         super().__init__(file_permissions_mode=0o600)
 
-    def __str__(self) -> str:
-        return f"HUD_DATA={self.location}"
-
     @property
     def location(self) -> str:
         return str(settings.HUD_DATA)
 
     @property
     def identity(self) -> str:
-        return written_once(self._id_file, secrets.token_hex(6))
-
-    @property
-    def _id_file(self) -> Path:
-        return Path(self.path("data_id"))
+        return written_once(Path(self.path("data_id")), secrets.token_hex(6))
 
     def note_heartbeat(self, moment: float) -> None:
-        os.utime(self._id_file, (moment, moment))
+        os.utime(self.path("data_id"), (moment, moment))
 
     def last_heartbeat(self) -> float:
         """Return the latest time at which the noted one may have been."""
-        with self._id_file.open() as file:  # opened, so that a network's file system asks for it
+        with self.open("data_id") as file:  # opened, so that a network's file system asks for it
             return os.fstat(file.fileno()).st_mtime + _FILE_TIME_S
 
     def _save(self, name: str, content: Any) -> str:

@@ -57,10 +57,11 @@ def _schema_problem() -> str:
 
 def files_problem() -> str:
     """Return why this node may not work, since another one that runs has its files elsewhere, or ''."""
+    used = f"HUD_FILES={settings.HUD_FILES}" if settings.HUD_FILES else f"HUD_DATA={settings.HUD_DATA}"
     try:
         own, noted = _FOLDER + files.identity, files.last_heartbeat()
     except OSError as error:
-        return f"{files} cannot be used: {error}"
+        return f"{used} cannot be used: {error}"
     running = fetch_tuples(
         """
         SELECT name, extract(epoch FROM last) FROM hud_heartbeat WHERE starts_with(name, %(prefix)s)
@@ -71,7 +72,7 @@ def files_problem() -> str:
     if all(name == own and last <= noted for name, last in running):
         return ""
     return (
-        f"{files} is not what another node that runs on this database uses, or is a copy of it: uploads,"
+        f"{used} is not what another node that runs on this database uses, or is a copy of it: uploads,"
         " logs and artifacts would be lost between them. Share one folder or bucket, or stop the other node"
         f" and wait {_RUNNING_S} s"
     )

@@ -172,7 +172,9 @@ class Bisect(NamedRow):
         if self.good is None or self.bad is None:
             return self.reason
         ends = [self.builds[index] for index in (self.good, self.bad)]
-        good, bad = (end["torch"] for end in ends)
+        good, bad = (
+            f"{end['torch']} ({end['commits']})" if end.get("commits") else end["torch"] for end in ends
+        )
         if good == bad:
             good, bad = (
                 f"{end['interpreter']} ({end.get('differs') or end['torch_git'][:9]})" for end in ends

@@ -27,7 +27,7 @@ from hud.hosts import queues
 from hud.hosts.heartbeats import files_problem
 from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
-from hud.models import ACTIVE, Delivery, Heartbeat, Host, Import, Run, Task, Upload
+from hud.models import ACTIVE, Accelerator, Delivery, Heartbeat, Host, Import, Run, Task, Upload
 from hud.server import access_log
 from hud.server.embedded import redis_warning
 from hud.sql import fetch_tuples
@@ -224,6 +224,9 @@ class _Figures(Collector):
         now = timezone.now()
         reached = {host.name: state_of(host, now) != "lost" for host in visible_hosts()}
         yield _gauge("hud_host_up", "Whether a host sends heartbeats.", reached, "host")
+        cards = Accelerator.objects.filter(quarantined_at__isnull=False, host__name__in=reached)
+        quarantined = dict.fromkeys(reached, 0) | Counter(cards.values_list("host__name", flat=True))
+        yield _gauge("hud_cards_quarantined", "Cards that take canaries alone.", quarantined, "host")
         yield from site_figures()
 
 

@@ -228,10 +228,12 @@ def commit(name: str | None) -> SafeString:
 
 
 @register.simple_tag
-def commit_range(old: str | None, new: str | None) -> SafeString:
-    """Show ``old..new``; one commit where the other is not known or the same."""
+def commit_range(old: str | None, new: str | None, address: str = "") -> SafeString:
+    """Show ``old..new``, linked to `address` if given; one commit where the other is unknown or the same."""
     if not old or not new or old == new:
         return commit(new or old)
+    if address:
+        return _html(address, f"{short_commit(old)}..{short_commit(new)}", f"{old}..{new}")
     address, page = runs_of(f"{old}..{new}"), f"/commit/{_COMMIT}"
     if _HASH.fullmatch(old) and _HASH.fullmatch(new) and page in settings.HUD_REPO_URL:
         # which GitHub and GitLab have beside that of a commit
@@ -267,13 +269,11 @@ def open_in_explore(**filters: Any) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def navigation(context: Any, here: str | None) -> SafeString:
-    """Return the links to the pages in this one's stream, else in the front one, with how many causes wait
-    for somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
-    counts = context.get("counts_of_page") or count(Scope(context.get("stream") or front()))
-    in_stream = context.get("in_stream", "")
-    about = {"here": here, "causes": counts.causes, "in_stream": in_stream}
-    about["of_causes"] = context.get("query_of_counts", in_stream)
-    return render_to_string("parts/nav.html", about)
+    """Return the links to the pages in this one's stream, else in the front one, with how many of its causes
+    wait for somebody: 1 statement."""
+    stream = context.get("stream") or front()
+    about = {"here": here, "causes": count(Scope(stream)).causes, "of": stream}
+    return render_to_string("parts/nav.html", about | {"in_stream": context.get("in_stream", "")})
 
 
 @register.simple_tag(takes_context=True)

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from django import forms
+from django.http import HttpRequest
 
 from hud.models import Stream
 from hud.runs.matching import ResourceRequest
@@ -20,6 +22,14 @@ from runner.suites import PRESETS, SUITES
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # what most reruns set
 _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
+
+
+def uid_of_form(request: HttpRequest, *part: str) -> UUID | None:
+    """Return the uid of the run that a form asks for, or of a part of what it asks for: another one for each
+    page that showed the form, and for each choice in it. A second click asks for the same run."""
+    shown = request.POST.get("csrfmiddlewaretoken")
+    said = "\n".join([request.get_full_path(), request.POST.urlencode(), *part])
+    return uuid5(NAMESPACE_URL, said) if shown else None
 
 
 class _OptionsField(forms.CharField):

@@ -25,25 +25,27 @@ from hud.hosts.registration import unavailable_suites
 from hud.models import RUN_CLASSES, Accelerator, Host, Run, Task
 from hud.sql import execute, fetch_tuples
 from hud.states.fair_share import NIGHT_EVERY
-from runner.schema.protocol import FUNCTION, sign
+from runner.schema.protocol import FUNCTION, overlay_of, sign
 from runner.schema.suite import TaskSpec, suite_of
 from runner.suites import CEILINGS
 
+OVERLAID = "@[0-9a-f]{40}$"  # names of interpreters with an overlay
 # The accelerator could take a task of the run, now or later. While the host that the run began on is there,
 # another one only with the same torch and Triton, where it says so.
-FITS = """
+FITS = f"""
     (a.present AND h.detached_at IS NULL
     AND q.device = a.device AND q.arch IN ('', a.arch) AND (q.host_id IS NULL OR q.host_id = a.host_id)
     AND a.labels @> q.labels
     AND a.catalog->'suites' ? (q.selection->>'suite')
-    AND (r.interpreter = '' OR a.catalog->'pythons' ? r.interpreter)
-    AND (r.base_interpreter = '' OR a.catalog->'pythons' ? r.base_interpreter)
+    AND (r.interpreter = '' OR a.catalog->'pythons' ? regexp_replace(r.interpreter, '{OVERLAID}', ''))
+    AND (r.base_interpreter = ''
+        OR a.catalog->'pythons' ? regexp_replace(r.base_interpreter, '{OVERLAID}', ''))
     AND NOT EXISTS (
         SELECT FROM jsonb_each(q.fingerprints) AS begun(python, interpreter)
         JOIN hud_host b ON b.id = (interpreter->>'host')::int AND b.id <> h.id
         WHERE b.detached_at IS NULL AND b.last_beat > clock_timestamp() - interval '10 min'
             AND NOT h.facts->'pythons'->begun.python->'fingerprint'
-                @> (interpreter - '{host,packages}'::text[])))
+                @> (interpreter - '{{host,packages}}'::text[])))
 """
 # Accelerators, each with the unended runs that it fits.
 FITTING_RUNS = f"""
@@ -140,7 +142,8 @@ def _needs(
         label = f"{key}={value}"
         yield f"the label {label}", {label}, partial(_label, key=key)
     for name in filter(None, (request.interpreter, request.base_interpreter)):
-        yield f"an interpreter called {name}", {name}, lambda item: set(item.catalog.get("pythons", []))
+        plain = overlay_of(name)[0]
+        yield f"an interpreter called {plain}", {plain}, lambda item: set(item.catalog.get("pythons", []))
     text = f"the suite {', '.join(sorted(suites))}"
     yield text, suites, lambda item: set(item.catalog.get("suites", []))
 
@@ -165,7 +168,7 @@ def missing_packages(
     `interpreters` are those that the run names; without any, one of each host has to fit. A host that does
     not say what its interpreters have may have everything.
     """
-    named = [name for name in interpreters if name]
+    named = [overlay_of(name)[0] for name in interpreters if name]
     groups: list[list[set[str] | None]] = []  # packages of interpreters, of which one has to fit
     for item in accelerators:
         pythons = item.host.facts.get("pythons", {})

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import F, OuterRef, Subquery
@@ -32,11 +33,12 @@ from hud.models import (
 )
 from hud.models.streams import adhoc
 from hud.problems import Problem
-from hud.runs import matching, streams
+from hud.runs import matching, overlays, streams
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue, setting_text
+from runner.schema.protocol import overlay_of
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan
@@ -72,6 +74,10 @@ class RunOptions:
     pull_request: int | None = None
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
+    may_run_code: bool = False  # overlays: who requests it has the scope `code`
+    uid: UUID | None = (
+        None  # of the form that was sent: until its run is over, the same one requests no other
+    )
 
     @property
     def is_ab(self) -> bool:
@@ -166,23 +172,20 @@ def request_run(
         interpreter = resources.interpreter or DEFAULT_INTERPRETER
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
+    interpreters = (resources.interpreter, resources.base_interpreter)
+    labels = {**resources.labels, **overlays.labels_for(interpreters)}
+    resources = replace(resources, labels=labels)
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
     if not problem:
-        interpreters = (resources.interpreter, resources.base_interpreter)
         problem = matching.missing_packages(specs, able, interpreters)
     if problem:
         raise BadRequest(problem)
+    commits = overlays.checked(interpreters, able, is_permitted=options.may_run_code and options.is_ab)
     if candidate_options:
-        kinds = registration.inductor_options(able, resources.interpreter)
-        if problems := inductor_problems(candidate_options, kinds):
-            text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-            raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
-        for spec in specs:
-            if not SUITES[spec.suite].takes_inductor_options(spec):
-                task = f"{spec.suite}/{spec.case} ({spec.backend})"
-                raise BadRequest(f"{task} takes no options of inductor")
+        kinds = registration.inductor_options(able, overlay_of(resources.interpreter)[0])
+        _check_inductor_options(specs, candidate_options, kinds)
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
     stream = options.stream or _stream_of(options, repeats)
@@ -191,7 +194,8 @@ def request_run(
     except Problem as error:
         raise BadRequest(str(error)) from error
     with transaction.atomic():
-        run = Run.objects.create(
+        run, is_new = _run_of(
+            options.uid,
             title=title[:300],
             stream=stream,
             rerun=bool(repeats or retry_of or pinned),
@@ -203,6 +207,8 @@ def request_run(
             order_time=Now(),
             order_time_source="run",
         )
+        if not is_new:
+            return run
         selection = {
             "suite": specs[0].suite,
             "cases": sorted({spec.case for spec in specs}),
@@ -238,9 +244,30 @@ def request_run(
             for position, process in enumerate(processes)
         )
         matching.assign_cards(run)
-        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
+        action, detail = "run.overlay" if commits else "run.request", {**selection, "commits": commits}
+        audit.note(who=options.who, action=action, subject=f"run {run.pk}", detail=detail)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _check_inductor_options(
+    specs: Sequence[TaskSpec], values: Mapping[str, InductorValue], kinds: dict[str, Any]
+) -> None:
+    """Raise BadRequest for options that cannot be set, or a task that takes none."""
+    if problems := inductor_problems(values, kinds):
+        text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
+    for spec in specs:
+        if not SUITES[spec.suite].takes_inductor_options(spec):
+            task = f"{spec.suite}/{spec.case} ({spec.backend})"
+            raise BadRequest(f"{task} takes no options of inductor")
+
+
+def _run_of(uid: UUID | None, **about: Any) -> tuple[Run, bool]:
+    """Return the run of a form until it is over, else a new one, and whether it is new."""
+    if uid and Run.objects.filter(uid=uid, finished__isnull=False).exists():
+        uid = None
+    return Run.objects.get_or_create(uid=uid or uuid4(), defaults=about)
 
 
 def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:

@@ -27,7 +27,7 @@ from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.sql import fetch_tuples
 from hud.states import runs as states
 from hud.states.runs import TaskState
-from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint, overlay_of
 from runner.schema.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host returns without having run it
@@ -92,7 +92,8 @@ def _freeze(run_id: int, host: Host, fingerprints: Mapping[str, Fingerprint]) ->
     ''. An interpreter without torch is not kept: its task fails by itself."""
     request = RunRequest.objects.select_for_update(of=("self",)).select_related("run").get(pk=run_id)
     frozen = dict(request.fingerprints)
-    for name in filter(None, (request.run.interpreter or DEFAULT_INTERPRETER, request.run.base_interpreter)):
+    named = filter(None, (request.run.interpreter or DEFAULT_INTERPRETER, request.run.base_interpreter))
+    for name, _commit in map(overlay_of, named):
         now, first = fingerprints.get(name), frozen.get(name)
         if now is None:  # an older runner says nothing
             continue

@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     case = "NAME[OPTION=VALUE,…]"
     add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
-    add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
+    only = "only cases whose name it matches, or another that is given"
+    add("-k", "--filter", action="append", default=[], metavar="RE", help=only)
     add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
     add("--exclude-exact", **several, metavar="NAME", help="not these cases")
     add("--partition", default="", metavar="I/N", help="part I of N of the tasks, from 1")

@@ -22,7 +22,7 @@ MAIN = (
     "speedup", "device_speedup", "device_bandwidth_gbps", "share_of_ceiling", "device_latency_ms",
     "gpu_busy_ms", "compiled_latency_ms", "abs_latency", "eager_latency_ms", "call_bandwidth_gbps",
     "matmul_tflops", "token_per_sec", "per_iter_time", "cold_compile_s", "warm_compile_s",
-    "compression_ratio", "compiled_peak_memory_bytes", "peak_rss_bytes",
+    "compression_ratio", "compiled_peak_memory_bytes", "peak_rss_bytes", "largest_batch_size",
 )  # fmt: skip
 _IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device")
 _CHECK = "verification"  # PyTorch/XLA's, a column of its own

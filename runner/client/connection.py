@@ -146,6 +146,7 @@ def error_of(error: urllib.error.HTTPError) -> HudError:
     is_quota = problem.get("code") == "quota"  # used up until tomorrow
     if (error.code in _TRY_LATER or error.code >= 500) and not is_quota:
         wait = error.headers.get("Retry-After") or ""  # in seconds; its other form, a date, is ignored
+        detail += f" ({error.url})" if error.code == 500 else ""  # of many requests of a gate
         return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
     if error.code == 413 and problem.get("status") != 413:
         detail = "a proxy before the hud refuses a body of this size: raise its limit"

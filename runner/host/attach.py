@@ -16,6 +16,7 @@ from typing import TextIO
 
 from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
+from runner.schema.protocol import OVERLAYS_ALLOWED
 from runner.schema.suite import BadRequest
 from runner.system import account, sandbox
 from runner.system.accelerators import accelerators
@@ -40,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, help=data)
     sandbox_help = "tasks see the machine read-only, no network and no key (bubblewrap)"
     add("--sandbox", action="store_true", help=sandbox_help)
+    overlays_help = "runs may bring Python files of torch from a mirror of the hud; needs --sandbox"
+    add("--allow-overlays", action="store_true", help=overlays_help)
     add("--stay", action="store_true", help="once detached, wait for a signal")
     add("--devices", default="", help="0,1 or cpu; default: all GPUs, or else the CPU")
     python = "an interpreter with torch that runs may ask for; default=PATH replaces this one"
@@ -53,6 +56,11 @@ def main(options: argparse.Namespace) -> int:
     data = data_folder(options.data)
     pythons = pythons_of([*built_pythons(data), *options.python])  # before a token is spent
     labels = labels_of(options.label)
+    if options.allow_overlays:
+        labels.update(OVERLAYS_ALLOWED)
+        if not options.sandbox:
+            raise BadRequest("--allow-overlays starts code of others: only with --sandbox")
+    os.environ[sandbox.OVERLAYS] = str(int(options.allow_overlays))
     with _locked(data):
         attachment = attachment_of(options, data)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -103,6 +103,12 @@ class Hud(Connection):
         headers = {"X-Sha256": hashlib.sha256(content).hexdigest()}
         self._call("PUT", path, content, "application/octet-stream", lease=lease, headers=headers)
 
+    def overlay(self, lease: Lease, commit: str) -> bytes:
+        """Return the tar of the Python files of a commit. Raise Refused."""
+        return self.send(
+            "GET", f"/api/v1/tasks/{lease.task}/overlay/{commit}", headers={"X-Task-Token": lease.token}
+        )
+
     def finish(self, lease: Lease, end: TaskOutcome) -> str:
         """End the task; return its new state. Raise LeaseBroken."""
         said: dict[str, Json] = {"status": end.status, "code": end.code[:100], "reason": end.reason[:1000]}

@@ -19,7 +19,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,15 +38,16 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 from runner.client.connection import HudError, Unreachable, with_retries
 from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, Lease, LeaseBroken
+from runner.host.overlays import NoOverlay, with_overlay
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.compilations import checked_inductor_options, pinned_from_json
-from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, sign
+from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, overlay_of, sign
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import TaskOutcome
-from runner.system import account, locks
-from runner.system.interpreters import Fingerprints
+from runner.system import account, locks, sandbox
+from runner.system.interpreters import Fingerprints, Interpreter
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often
@@ -243,7 +244,8 @@ class _Turn:
         except BadRequest as error:
             reason = f"the runner of {host} does not know it: {error}"
             return TaskOutcome("unsupported", "unknown_task", reason)
-        names = [name for name in (lease.python, lease.base_python) if name]
+        asked = [overlay_of(name) for name in (lease.python, lease.base_python) if name]
+        names = [name for name, _commit in asked]
         for name in names:
             if name not in config.pythons:
                 reason = f"{host} has no interpreter called {name!r}"
@@ -254,7 +256,7 @@ class _Turn:
                     LaunchRequest(
                         job,
                         folder.path,
-                        pythons=config.pythons,
+                        pythons={**config.pythons, **self._overlaid(lease, asked)},
                         environment={
                             "CUDA_VISIBLE_DEVICES": config.accelerator.visible,
                             "RUNNER_HOST": host,
@@ -267,11 +269,25 @@ class _Turn:
                         check=partial(self.interpreters.checked, names=names, begun=self.begun, place=host),
                     )
                 )
+            except NoOverlay as error:
+                return TaskOutcome("failed", "no_overlay", f"{host}: {error}")
             except OSError as error:  # the disk is full, or the machine has no process left
                 return TaskOutcome("failed", "host_error", f"{host}: {error}")
             except Exception as error:  # a mistake of the runner, which another attempt would meet too
                 logger.exception("task %s", lease.task)
                 return TaskOutcome("crashed", "runner_error", f"the runner of {host} failed: {error!r}")
+
+    def _overlaid(self, lease: Lease, asked: Iterable[tuple[str, str]]) -> dict[str, Interpreter]:
+        """Return the interpreters of a task that have an overlay, made here where they are new."""
+        overlaid, folder = {}, Path(self.config.data) / "interpreters"
+        for name, commit in (pair for pair in asked if pair[1]):
+            if not sandbox.may_overlay():
+                raise NoOverlay("none is allowed here: attach --sandbox --allow-overlays")
+            of_wheel, fetch = str(self.begun.get(name)), partial(self.hud.overlay, lease, commit)
+            overlaid[f"{name}@{commit}"] = with_overlay(
+                self.config.pythons[name], of_wheel, commit, folder, fetch
+            )
+        return overlaid
 
 
 def _run_folder(config: WorkerConfig, run: int) -> Path:

@@ -14,7 +14,7 @@ from runner.measure.state.device import Device, environment
 from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
 from runner.schema.devices import arch_key, impossible_reason
-from runner.schema.metrics import GPT_FAST_TARGET_ARCH, MetricInfo, gpt_fast_target, metric_info
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
 from runner.schema.protocol import version
 from runner.schema.records import NO_WARNING, Json, MeasurementWarning
 from runner.schema.statistics import median, spread
@@ -73,7 +73,10 @@ class Recorder:
     ) -> None:
         """Write results of the shape that `knobs` name. A result's own warning comes before `warning`, which
         is about the clocks and so left out for counts; memory may decide whatever slowed the clocks. One
-        without values could not be read from torch's internals."""
+        without values could not be read from torch's internals. Beside an impossible time no other clock
+        decides: a call that skips its work has a speedup too."""
+        reasons = {result.metric: self._impossible(result) for result in results if result.values}
+        beside = next(filter(None, reasons.values()), "")
         for result in results:
             if not result.values:
                 failure = TaskFailure("unsupported", "blind", blind_text(result.facts[COMPILED]["blind"]))
@@ -93,19 +96,18 @@ class Recorder:
                 **result.facts,
                 **records.joined_warnings((own, shared, of_process)).facts(),
             }
-            moved = result.facts.get("moved_bytes")
-            if why := self._impossible(metric, median(result.values), moved):
+            if why := beside if metric.kind == "timing" and metric.unit != "B" else "":
+                why = reasons[result.metric] or f"beside it {why}"
                 info |= {"status": records.IMPOSSIBLE, "quality": records.IMPOSSIBLE, "reason": why}
             values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
             self._write(result.metric, values, result.target, knobs, info)
 
-    def _impossible(self, metric: MetricInfo, value: float, moved_bytes: Json) -> str:
-        """Return why this card cannot have measured a value, or ''."""
+    def _impossible(self, result: Result) -> str:
+        """Return why this card cannot have measured a result, or ''."""
         readings = machine.ceilings(machine.ceilings_path()).get(self.device.key, {})
         measured = [float(readings[name]["value"]) for name in _BANDWIDTHS if name in readings]
-        return impossible_reason(
-            arch_key(self.device.name), metric, value, moved_bytes, max(measured, default=None)
-        )
+        about = metric_info(result.metric), median(result.values), result.facts.get("moved_bytes")
+        return impossible_reason(arch_key(self.device.name), *about, max(measured, default=None))
 
     def status(
         self, metric: str, status: str, code: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]

@@ -23,6 +23,11 @@ RELEASE = "0.1.0"
 FUNCTION = "runner.host.jobs.work"  # a name that hosts expect; nobody imports it
 CHANGED_INTERPRETER = "changed_interpreter"  # code of a task that ends for it
 _COMMIT_DIGITS = 9
+# An overlay, INTERPRETER@COMMIT: Python files of these folders at a commit, in front of those of its torch
+OVERLAY_FOLDERS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torch/_export")
+OVERLAYS_ALLOWED = {"overlays": "allowed"}  # the label of a host that takes them
+MOST_OVERLAY_BYTES = 32 * 2**20  # packed; twice as many unpacked
+_OVERLAY = re.compile(r"(.+)@([0-9a-f]{40})")
 # A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.
 _SECRET = re.compile(
     r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
@@ -54,6 +59,17 @@ def sign(job_id: str, argument: str, *, key_digest: str, queue: str) -> str:
     """
     text = f"wake-up\0{queue}\0{job_id}\0{argument}"
     return f"{job_id}-{hmac.new(key_digest.encode(), text.encode(), 'sha256').hexdigest()}"
+
+
+def overlay_of(name: str) -> tuple[str, str]:
+    """Return the interpreter and the commit that a name says, '' for one without overlay."""
+    match = _OVERLAY.fullmatch(name)
+    return (match[1], match[2]) if match else (name, "")
+
+
+def is_in_overlay(path: str) -> bool:
+    parts = path.split("/")
+    return path.endswith(".py") and "/".join(parts[:2]) in OVERLAY_FOLDERS and not {"", ".", ".."} & {*parts}
 
 
 def digest_of(key: str) -> str:

@@ -15,9 +15,8 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 _NOTHING: dict[str, object] = {  # options of `run` that are not given
-    **dict.fromkeys(("cases", "modes", "dtypes", "backends", "options", "exclude_exact"), ()),
+    **dict.fromkeys(("cases", "modes", "dtypes", "backends", "options", "filter", "exclude_exact"), ()),
     **dict.fromkeys(("repeat", "iterations_per_run", "batch_size", "timeout_s")),
-    "filter": "",
     "exclude": "",
     "dynamic": False,
     "verify": False,
@@ -40,7 +39,7 @@ def tasks(request: argparse.Namespace, device: str) -> list[TaskSpec]:
         # the plan of a single suite rejects an unknown case itself
         if len(suites) > 1 and not any(suite.has_case(name) for suite in suites):
             raise BadRequest(f"none of {', '.join(suite.name for suite in suites)} has a case {name!r}")
-    wanted, unwanted = _pattern("--filter", request.filter), _pattern("--exclude", request.exclude)
+    wanted, unwanted = _pattern("--filter", "|".join(request.filter)), _pattern("--exclude", request.exclude)
     found = [
         task
         for suite in suites

@@ -14,6 +14,7 @@ from pathlib import Path
 from runner.system import account, machine
 
 DATA = "RUNNER_SANDBOX"  # the agent's data folder; of the agent and its workers
+OVERLAYS = "RUNNER_OVERLAYS"  # 1: tasks may bring Python files of torch
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - empty folders of the task's own  # nosec B108
 _TRIAL_S = 60
 
@@ -69,6 +70,11 @@ def _command(data: Path, arguments: Sequence[str], *writable: Path) -> list[str]
         options += ["--bind-try", path, path]
     options += ["--unshare-net", "--die-with-parent", "--chdir", str(writable[0])]
     return ["bwrap", *options, "--", *arguments]
+
+
+def may_overlay() -> bool:
+    """Return whether tasks of this agent may bring Python files of torch: only in a sandbox."""
+    return os.environ.get(OVERLAYS) == "1" and bool(os.environ.get(DATA))
 
 
 def exit_status(status: int | None) -> int | None:

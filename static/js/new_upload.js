@@ -30,9 +30,12 @@ addEventListener("paste", (event) => {
   form.elements.file.files = pasted.files;
   send("look");
 });
-addEventListener("dragover", (event) => event.preventDefault());
+const mark = (isOver) => form.classList.toggle("dragging", isOver);
+addEventListener("dragover", (event) => (event.preventDefault(), mark(true)));
+addEventListener("dragleave", (event) => event.relatedTarget || mark(false));
 addEventListener("drop", (event) => {
   event.preventDefault();
+  mark(false);
   if (!event.dataTransfer.files.length) return;
   form.elements.file.files = event.dataTransfer.files;
   send("look");

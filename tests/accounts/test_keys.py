@@ -77,7 +77,10 @@ def test_a_key_never_has_more_scopes_than_its_owner_has_now(client: Client) -> N
     secret = create_key(name="all", scopes=["admin"], who="olga", owner=owner)[1]
     narrow = create_key(name="some", scopes=["upload", "run"], who="olga", owner=owner)[1]
     expected = {
-        Role.ADMIN: ({"read", "upload", "run", "accept", "rules", "hosts", "admin"}, {"upload", "run"}),
+        Role.ADMIN: (
+            {"read", "upload", "run", "accept", "rules", "hosts", "admin", "code"},
+            {"upload", "run"},
+        ),
         Role.OPERATOR: ({"read", "upload", "run", "accept", "rules", "hosts"}, {"upload", "run"}),
         Role.UPLOADER: ({"read", "upload"}, {"upload"}),
         Role.VIEWER: ({"read"}, set()),

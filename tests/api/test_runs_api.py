@@ -426,7 +426,8 @@ def test_the_protocol_of_hosts_has_a_document_of_its_own(client: Client) -> None
     public, own = (client.get(f"/api/v1/{name}openapi.json").json() for name in ("", "hosts/"))
     calls = {"hosts/register", "hosts/beat", "tasks/claim"}
     calls |= {
-        f"tasks/{{uid}}/{name}" for name in ("progress", "results", "log", "artifacts/{kind}", "finish")
+        f"tasks/{{uid}}/{name}"
+        for name in ("progress", "results", "log", "artifacts/{kind}", "finish", "overlay/{commit}")
     }
     assert {path.removeprefix("/api/v1/") for path in own["paths"]} == calls
     assert own["paths"].keys().isdisjoint(public["paths"])

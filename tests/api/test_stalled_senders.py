@@ -15,6 +15,7 @@ import pytest
 
 from hud.accounts.keys import create_key
 from runner.schema.protocol import PROTOCOL
+from tests.soak import Figures
 from tests.support.factories import create_host
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud, RedisServer
@@ -46,7 +47,9 @@ def upload_of(number: int) -> bytes:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("sockets", "uploads"), [(40, 12), pytest.param(200, 200, marks=pytest.mark.soak)])
-def test_stalled_senders(hud_process: Hud, redis_server: RedisServer, sockets: int, uploads: int) -> None:
+def test_stalled_senders(
+    hud_process: Hud, redis_server: RedisServer, figures: Figures, sockets: int, uploads: int
+) -> None:
     hud_process.start(HUD_UPLOADS_PER_MINUTE="1e9")
     secret = create_key(name="k", scopes=["upload"], who="t")[1]
     host = create_key(name="h", scopes=["host"], who="t", host=create_host("far"))[1]
@@ -57,12 +60,8 @@ def test_stalled_senders(hud_process: Hud, redis_server: RedisServer, sockets: i
         for what, answers in (("uploads", stored), ("heartbeats", beats)):
             seconds = sorted(each for _status, each in answers)
             wrong = sum(status not in {200, 201} for status, _seconds in answers)
-            print(
-                f"{sockets} sockets {sender}: {len(answers)} {what}, {wrong} errors, "
-                f"median {seconds[len(seconds) // 2]:.3f} s, longest {seconds[-1]:.3f} s"
-            )
-        assert {status for status, _seconds in stored} == {201}, sender
-        assert {status for status, _seconds in beats} == {200}, sender
+            figures.note(f"{sender}: errors of {len(answers)} {what}", wrong, most=0)
+            figures.note(f"{sender}: longest of the {what}", seconds[-1], "s")
 
 
 Answers = list[tuple[int, float]]

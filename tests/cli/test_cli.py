@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,13 @@ def test_a_filter_and_a_dtype_narrow_the_matrix(capsys: pytest.CaptureFixture[st
     assert main(["run", "micro", "--device", "cpu", "--filter", "^ga", "--dtype", "int8", "--dry-run"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "--case gather_gemv --mode inference --dtype int8" in line
+    several = ["--filter", "^ga", "--filter", "layer_norm$"]
+    assert main(["run", "micro", "--device", "cpu", *several, "--exclude", "mlp", "--dry-run"]) == 0
+    assert re.findall(r"--case (\w+) ", capsys.readouterr().out) == [
+        "layer_norm",
+        "gather_gemv",
+        "gather_gemv",
+    ]
 
 
 @pytest.mark.parametrize(

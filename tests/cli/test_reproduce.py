@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.__main__ import main
+from runner.system import locks
 
 _MODEL = ["huggingface", "--case", "DistillGPT2[size=tiny]", "--dtype", "float32", "--backend", "aot_eager"]
 _START = "import sys, runpy; sys.path.append(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
@@ -79,3 +81,14 @@ def test_a_file_is_of_one_task_that_is_compiled_and_nothing_is_written_over(tmp_
     path.write_text("mine")
     assert main(["reproduce", "micro", "--case", "layer_norm[D=64]", *to_file]) == 2
     assert path.read_text() == "mine"
+
+
+def test_an_accelerator_that_measures_is_left_alone(tmp_path: Path) -> None:
+    lock = locks.acquire(locks.default_folder(), "cpu")
+    path = tmp_path / "task.py"
+    assert (
+        main(["reproduce", "micro", "--case", "layer_norm[D=64]", "--device", "cpu", "--output", str(path)])
+        == 1
+    )
+    os.close(lock)
+    assert not path.exists()

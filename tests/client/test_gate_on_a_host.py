@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.soak
 EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "20")), int(os.environ.get("GATE_PLANTED", "10"))
 _SLOW = "ATEN_CPU_CAPABILITY=default"  # inductor then writes code without vectors
-CASE = ["--suite", "micro", "--case", "layer_norm", "--budget", "40", "--format", "json"]
+CASE = ["--suite", "micro", "--case", "layer_norm", "--opt", "D=[256]", "--budget", "40", "--format", "json"]
 
 
 @pytest.fixture

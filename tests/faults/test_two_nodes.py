@@ -21,6 +21,7 @@ from hud.models import Accelerator, Import, Measurement, Task
 from hud.runs import logs
 from runner.client.connection import Connection, with_retries
 from runner.host.client import Hud as Host
+from tests.soak import Figures
 from tests.support.claims import attach, request
 from tests.support.nginx import nginx
 from tests.support.records import as_lines, v3_record
@@ -95,7 +96,7 @@ class Clients:
 
 @pytest.mark.parametrize(("uploads", "tasks"), [(40, 2), pytest.param(1000, 100, marks=pytest.mark.soak)])
 def test_either_node_is_killed_and_nothing_is_lost(
-    nodes: list[Hud], tmp_path: Path, uploads: int, tasks: int
+    nodes: list[Hud], tmp_path: Path, figures: Figures, uploads: int, tasks: int
 ) -> None:
     with nginx(tmp_path, nodes) as url, ThreadPoolExecutor(SENDERS + tasks) as pool:
         clients = Clients(url, tasks)
@@ -119,7 +120,8 @@ def test_either_node_is_killed_and_nothing_is_lost(
     assert Measurement.objects.count() == large * LARGE + (count - large) * RECORDS
     for accelerator, log in zip(clients.accelerators, logs_sent, strict=True):
         assert logs.read(Task.objects.get(accelerator=accelerator), 0, 10**8) == log
-    print(f"{count} uploads, {tasks} logs of {sum(map(len, logs_sent))} bytes, two nodes killed: 0 lost")
+    figures.note("uploads, none lost", count, least=uploads)
+    figures.note(f"bytes of {tasks} logs, none lost", sum(map(len, logs_sent)))
 
 
 def wait_for_more(clients: Clients) -> None:

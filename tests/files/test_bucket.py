@@ -85,7 +85,9 @@ def of_its_own(folder: Path) -> dict[str, str]:
     return {"DJANGO_SETTINGS_MODULE": "hud.settings", "HUD_DATA": str(folder), "HUD_PUBLIC_READ": "1"}
 
 
-def test_what_one_node_stores_the_other_reads_and_retention_deletes(nodes: list[Hud]) -> None:
+def test_what_one_node_stores_the_other_reads_and_retention_deletes(
+    nodes: list[Hud], monkeypatch: pytest.MonkeyPatch
+) -> None:
     accelerator = attach("h1")
     run = request()
     first, second = (
@@ -122,6 +124,7 @@ def test_what_one_node_stores_the_other_reads_and_retention_deletes(nodes: list[
     files.append(logs.log_name(task, 0), 0, b"of an attempt before")
     long_ago = timezone.now() - timedelta(days=1000)
     Task.objects.filter(pk=task.pk).update(state="done", finished=long_ago)
+    monkeypatch.setattr(retention, "_ORPHAN_AGE", timedelta(0))
     assert {"artifacts", "task logs"} <= dict(retention.batches()).keys()
     assert [names_in(folder) for folder in folders] == [[], []]
 
@@ -165,6 +168,7 @@ def test_a_node_with_other_files_or_none_refuses_to_start(
         use_bucket(settings, name)
         with pytest.raises(heartbeats.CannotStart, match=f"{name} {words}"):
             heartbeats.join()
+    settings.HUD_FILES = ""
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "hud.files.folder.Folder"}}
     with pytest.raises(heartbeats.CannotStart, match=f"HUD_DATA=.* {other}"):
         heartbeats.join()

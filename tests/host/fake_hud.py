@@ -37,6 +37,7 @@ class FakeTask:
     artifacts: dict[str, bytes] = field(default_factory=dict)
     end: dict[str, Any] = field(default_factory=dict)
     refuses_results: bool = False
+    python: str = ""
     base_python: str = ""
     process: int = 0
 
@@ -177,7 +178,7 @@ class FakeHud:
             task.attempt += 1
             task.log = b""
         answer = {"task": task.uid, "token": task.token, "spec": task.spec, "attempt": task.attempt, "run": 1}
-        answer |= {"base_python": task.base_python, "process": task.process}
+        answer |= {"python": task.python, "base_python": task.base_python, "process": task.process}
         return {**answer, "lease_s": 4 * self.beat_s, "beat_s": self.beat_s}
 
     def _next(self) -> FakeTask | None:

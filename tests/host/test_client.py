@@ -323,3 +323,8 @@ def test_a_quota_that_is_used_up_is_not_tried_again() -> None:
         body = io.BytesIO(json.dumps({"detail": "used up", "code": code}).encode())
         error = urllib.error.HTTPError("http://hud", status, "", Message(), body)
         assert type(error_of(error)) is kind
+
+
+def test_an_internal_error_names_the_request() -> None:
+    error = urllib.error.HTTPError("http://hud/api/v1/runs/7", 500, "", Message(), io.BytesIO(b"{}"))
+    assert "http://hud/api/v1/runs/7" in str(error_of(error))

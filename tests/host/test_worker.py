@@ -90,6 +90,15 @@ def spool(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
+def test_a_host_that_allows_no_overlays_takes_none(worker: HostProcess, fake: FakeHud) -> None:
+    task = fake.add()
+    task.python = f"default@{'ab' * 20}"
+    ring(fake.redis_url, QUEUE, RUN)
+    wait_for(lambda: task.state == "done", "the end of the task")
+    assert (task.end["status"], task.end["code"]) == ("failed", "no_overlay")
+    assert "--allow-overlays" in task.end["reason"]
+
+
 def test_one_ring_works_everything_off(
     worker: HostProcess, fake: FakeHud, control: Control, tmp_path: Path
 ) -> None:

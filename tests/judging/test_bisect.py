@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,18 @@ from hud.accounts.keys import create_key
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build, in_order
 from hud.judging.comparison import MOST_PLANNED
-from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
+from hud.models import (
+    Accelerator,
+    Audit,
+    Bisect,
+    Environment,
+    Experiment,
+    Point,
+    Regression,
+    Run,
+    Series,
+    State,
+)
 from hud.states.bisect import (
     MOST_ATTEMPTS,
     BisectState,
@@ -24,6 +36,7 @@ from hud.states.bisect import (
     most_steps,
     next_step,
 )
+from runner.schema.protocol import OVERLAYS_ALLOWED, overlay_of
 from tests.support.factories import (
     create_accelerator,
     create_environment,
@@ -33,6 +46,7 @@ from tests.support.factories import (
     create_metric,
     create_run,
 )
+from tests.support.mirrors import create_mirror
 
 Truth = Callable[[int, int, int], Word]  # base, head and attempt
 
@@ -151,8 +165,11 @@ def regression(experiment: Experiment) -> Regression:
     )
 
 
-def measure(bisect: Bisect, value: Callable[[str], float]) -> None:
-    """Measure the pairs of the newest step, as its host does: `value` by the torch of a side."""
+def measure(
+    bisect: Bisect, value: Callable[[str], float], of_name: Callable[[str], float] | None = None
+) -> None:
+    """Measure the pairs of the newest step, as its host does: `value` by the torch of a side, or by its
+    interpreter's name."""
     step = bisect.steps.select_related("run").order_by("pk").last()
     assert step
     run = step.run
@@ -164,7 +181,7 @@ def measure(bisect: Bisect, value: Callable[[str], float]) -> None:
             create_measurement(
                 bisect.regression.series.experiment,
                 metric=bisect.regression.series.metric.name,
-                value=value(torch) + pair % 3,
+                value=(of_name(name) if of_name else value(torch)) + pair % 3,
                 run=run,
                 environment=create_environment(torch=torch, torch_git=git),
                 repeat=pair,
@@ -173,8 +190,8 @@ def measure(bisect: Bisect, value: Callable[[str], float]) -> None:
     Run.objects.filter(pk=run.pk).update(state=State.SUCCEEDED, finished=timezone.now())
 
 
-def ask(client: Client, regression: Regression) -> Any:
-    secret = create_key(name="k", scopes=["run", "read"], who="test")[1]
+def ask(client: Client, regression: Regression, *scopes: str) -> Any:
+    secret = create_key(name="k", scopes=["run", "read", *scopes], who="test")[1]
     address = f"/api/v1/regressions/{regression.pk}/bisect"
     return client.post(address, headers={"authorization": f"Bearer {secret}"})
 
@@ -269,3 +286,90 @@ def test_two_tritons_with_one_torch_are_both_compared(
     bisect = work.start(regression=regression, who="olga")
     told = [(build["interpreter"], build["differs"]) for build in bisect.builds]
     assert told == [("old", "triton 3.5"), ("new", "triton 3.6")]
+
+
+@pytest.fixture
+def line(tmp_path: Path, settings: Any, accelerator: Accelerator, regression: Regression) -> list[str]:
+    """Commits from one nightly to the other of a host that allows overlays."""
+    changes = [(f"Change {number}", [f"torch/_inductor/{number % 3}.py"]) for number in range(9)]
+    shas = create_mirror(tmp_path / "mirror", changes)
+    settings.HUD_REPO_MIRRORS = {"o/r": str(tmp_path / "mirror")}
+    ends = dict(zip((TORCHES[0][0], TORCHES[-1][0]), (shas[0], shas[-1]), strict=True))
+    pythons = {f"n{sha[:4]}": {"torch": torch, "torch_git": sha} for torch, sha in ends.items()}
+    accelerator.host.facts = {"pythons": pythons}
+    accelerator.host.save()
+    accelerator.catalog["pythons"], accelerator.labels = (
+        list(pythons),
+        {**accelerator.labels, **OVERLAYS_ALLOWED},
+    )
+    accelerator.save()
+    for run in (regression.last_good_run, regression.first_run):
+        environment = Environment.objects.get(point__run=run)
+        facts = {"torch": environment.torch, "torch_git": ends[environment.torch]}
+        Point.objects.filter(run=run).update(environment=create_environment(**facts))
+    return shas
+
+
+def search_commits(bisect: Bisect, shas: Sequence[str], guilty: int) -> Bisect:
+    """Measure step by step where commits from the guilty one on are slower."""
+    by_torch = {build["interpreter"]: build["torch_git"] for build in bisect.builds}
+
+    def value(name: str) -> float:
+        return 2300 if shas.index(overlay_of(name)[1] or by_torch[name]) >= guilty else 2500
+
+    while not bisect.finished:
+        measure(bisect, lambda _torch: 0.0, value)
+        assert work.advance() == 1
+        bisect.refresh_from_db()
+    return bisect
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("guilty", [1, 5, 8])
+def test_a_bisect_goes_on_to_the_commit_by_overlays(
+    client: Client, line: list[str], regression: Regression, guilty: int
+) -> None:
+    answer = ask(client, regression, "code")
+    assert answer.status_code == 201, answer.content
+    bisect = search_commits(Bisect.objects.get(pk=answer.json()["id"]), line, guilty)
+    assert bisect.state == BisectState.FOUND
+    assert [overlay_of(build["interpreter"])[1] for build in bisect.builds[1:-1]] == line[1:-1]
+    assert (bisect.good, bisect.bad) == (guilty - 1, guilty)
+    bad = bisect.builds[guilty]
+    assert (overlay_of(bad["interpreter"])[1] or bad["torch_git"]) == line[guilty]
+    assert line[guilty][:9] in bisect.conclusion
+    assert Audit.objects.filter(action="run.overlay").count() >= 3
+    regression.refresh_from_db()
+    assert regression.state == "confirmed", "other code than what moved decides nothing"
+    assert client.get("/regressions/", {"open": regression.pk}).status_code == 200
+
+
+@pytest.mark.django_db
+def test_commits_are_searched_only_by_who_may_run_code_on_hosts_that_allow_it(
+    client: Client, line: list[str], accelerator: Accelerator, regression: Regression
+) -> None:
+    assert len(ask(client, regression).json()["environments"]) == 2
+    Bisect.objects.update(state=BisectState.CANCELLED)
+    accelerator.labels = {"accelerator": "cuda:0"}
+    accelerator.save()
+    assert len(ask(client, regression, "code").json()["environments"]) == 2
+
+
+@pytest.mark.django_db
+def test_a_range_with_other_files_ends_with_two_versions_and_their_names(
+    line: list[str], tmp_path: Path, accelerator: Accelerator, regression: Regression, settings: Any
+) -> None:
+    shas = create_mirror(
+        tmp_path / "other", [("a", ["torch/_inductor/a.py"]), ("b", ["aten/b.cpp"]), ("c", ["c"])]
+    )
+    settings.HUD_REPO_MIRRORS = {"o/r": str(tmp_path / "other")}
+    pythons = accelerator.host.facts["pythons"]
+    for facts, sha in zip(pythons.values(), (shas[0], shas[2]), strict=True):
+        Environment.objects.filter(torch_git=facts["torch_git"]).update(torch_git=sha)
+        facts["torch_git"] = sha
+    accelerator.host.save()
+    bisect = work.start(regression=regression, who="olga", may_run_code=True)
+    assert len(bisect.builds) == 2
+    search_commits(bisect, (shas[0], shas[2]), 1)
+    assert bisect.state == BisectState.FOUND
+    assert all(words in bisect.conclusion for words in ("cannot tell", "aten/b.cpp", "changed too"))

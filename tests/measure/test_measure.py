@@ -302,6 +302,29 @@ def test_a_result_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert missing["metric"]["extra_info"]["status"] == "oom"
 
 
+# compiled, back to back and device time (ms) and speedup of layer_norm at D=4096, as an H200 measured them
+@pytest.mark.parametrize(
+    ("times_ms", "speedup", "is_possible"),
+    [
+        ((0.082155, 0.06766826, 0.02583808), 0.6167135, True),
+        ((0.009498, 0.0001661364, 4.807075e-05), 5.577529, False),  # a result kept from the first call
+        ((0.00247518, 0.001573428, 0.0005171154), 0.4968621, False),  # clocks that run 50 times too slow
+    ],
+)
+def test_beside_an_impossible_time_no_clock_decides(
+    times_ms: tuple[float, ...], speedup: float, is_possible: bool, tmp_path: Path
+) -> None:
+    card = Device("cuda", "NVIDIA H200", "GPU-of-a-test", 0, 1)
+    recorder = Recorder(SPEC, Report(tmp_path), card, known_environment=environment(CPU))
+    names = ("compiled_latency_ms", "back_to_back_latency_ms", "device_latency_ms")
+    facts = {"moved_bytes": 2 * 4096 * 4096 * 2}
+    results = [Result(name, [time_ms], facts=facts) for name, time_ms in zip(names, times_ms, strict=True)]
+    recorder.add(*results, Result("speedup", [speedup]), Result("recompiles", [0.0]), knobs={})
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    statuses = [json.loads(line)["metric"]["extra_info"]["status"] for line in lines]
+    assert statuses == ["ok" if is_possible else "impossible"] * 4 + ["ok"]
+
+
 def test_a_result_that_is_no_number_has_failed_and_costs_no_other(tmp_path: Path) -> None:
     report = Report(tmp_path)
     recorder = Recorder(SPEC, report, CPU)
@@ -353,6 +376,11 @@ def test_an_exception_behind_an_exception_says_what_happened() -> None:
         (MemoryError(), "oom", "out_of_memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), "oom", "out_of_memory"),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "crashed", "device_error"),
+        (
+            RuntimeError("CUDA error: operation failed due to a previous error during capture"),
+            "failed",
+            "not_capturable",
+        ),
         (InductorError("InvalidCxxCompiler: No working C++ compiler found"), "failed", "no_cpp_compiler"),
         (RuntimeError("Failed to find C compiler. Please specify via CC"), "failed", "no_c_compiler"),
         (ModuleNotFoundError("No module named 'torch'"), "failed", "no_torch"),

@@ -93,7 +93,7 @@ def test_the_record_of_an_operator_s_call_has_the_warnings(
     three = pairs([5.0] * 3)
     results = [*latency_results(three, "a clock"), Result("kernel_count", [1.0])]
     numbers = {"call": three.speedup, "call_quality": timing_warning(three).quality, "upstream": [1.0, 1.0]}
-    monkeypatch.setattr(operators, "measure", lambda *_given: Measured(results, numbers, {}, None))
+    monkeypatch.setattr(operators, "measure", lambda *_given: Measured(results, numbers, {}, None, None))
     spec = TaskSpec("operators", "aten.neg.default", "inference", "float32", "inductor", "cpu")
     calls = [Call("aten.neg.default", f"((T([{size}], f32),), {{}})", 1) for size in (1, 2)]
     operators.measure_all(spec, Report(tmp_path), calls, [0, 1], tmp_path / "marks")

@@ -89,6 +89,13 @@ def test_a_node_with_a_data_folder_of_its_own_is_not_ready_and_does_not_start(
         Heartbeat.objects.all().delete()
 
 
+def test_a_folder_that_cannot_be_written_is_refused(settings: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings.HUD_DATA = tmp_path / "file" / "below"
+    with pytest.raises(heartbeats.CannotStart, match=str(settings.HUD_DATA)):
+        heartbeats.join()
+
+
 def test_a_node_with_a_copy_of_a_running_node_s_folder_does_not_start(settings: Any, tmp_path: Path) -> None:
     heartbeats.beat("web")
     shared, copied = settings.HUD_DATA / "data_id", tmp_path / "data_id"

@@ -16,6 +16,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.judging.regressions import events
 from hud.models import Audit, Commit, Regression, Stream
+from hud.tables.formatting import signed_percent
 from tests.judging.regressions.test_regressions import nights, quiet
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
@@ -119,6 +120,10 @@ def test_kernels_of_an_experiment_explain_no_compile_time(client: Client) -> Non
 def test_no_commit_ranks_first_for_a_drift(client: Client) -> None:
     drift = two_runs("gpu_busy_ms", kind="drift")
     page = client.get(f"/regressions/?stream=import&id={drift.pk}")
+    tile = re.findall(r'<p class="newest">(.*?)</p>', page.content.decode())[0]
+    assert (
+        f"drift {signed_percent(drift.change)}" in tile
+    )  # and not what its newest point is against its level
     assert page.context["page"].detail.commits == []
     assert client.get(f"/regressions.json?stream=import&id={drift.pk}").json()["detail"]["commits"] == []
 

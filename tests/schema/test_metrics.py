@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from hud.accounts.keys import create_key
-from hud.hosts import heartbeats
-from tests.support.factories import create_host, create_run, create_task, create_upload, create_user
+from hud.hosts import heartbeats, quarantine
+from tests.support.factories import (
+    create_accelerator,
+    create_host,
+    create_run,
+    create_task,
+    create_upload,
+    create_user,
+)
 from tests.support.servers import Hud
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +38,8 @@ def figures_of(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]
 def test_figures_are_read_by_prometheus_own_parser(client: Client) -> None:
     create_task(create_run("queued"))
     create_run("failed")
-    create_host(name="new", age_s=1)
+    card = create_accelerator(create_host(name="new", age_s=1))
+    quarantine.quarantine(card, "it drifts", since=timezone.now())
     create_host(name="old", age_s=3600)
     create_upload()
     heartbeats.beat("tick")
@@ -47,6 +56,8 @@ def test_figures_are_read_by_prometheus_own_parser(client: Client) -> None:
         ("hud_hosts", {"state": "lost"}, 1),
         ("hud_host_up", {"host": "new"}, 1),
         ("hud_host_up", {"host": "old"}, 0),
+        ("hud_cards_quarantined", {"host": "new"}, 1),
+        ("hud_cards_quarantined", {"host": "old"}, 0),
         ("hud_imports_waiting", {}, 0),
         ("hud_uploads", {}, 1),
     ):

@@ -50,12 +50,6 @@ def ids(messages: Sequence[object]) -> list[str]:
     return [str(getattr(message, "id", "")) for message in messages]
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    settings.HUD_DATA = tmp_path / "file" / "below"
-    assert ids(apps.check_data_folder()) == ["hud.E001"]
-
-
 @pytest.mark.django_db
 def test_an_old_database_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert apps.check_database_version(databases=["default"]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import urllib.error
@@ -35,8 +36,9 @@ def nginx(folder: Path, nodes: Sequence[Hud]) -> Iterator[str]:
     folders = "".join(
         f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
+    user = "user root; " if os.geteuid() == 0 else ""  # else its workers may not keep large bodies here
     (folder / "nginx.conf").write_text(
-        f"pid {folder}/pid; error_log {folder}/error.log; daemon off; events {{}}"
+        f"{user}pid {folder}/pid; error_log {folder}/error.log; daemon off; events {{}}"
         f" http {{ access_log off; {folders}\n{site}\n}}"
     )
     command = ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]

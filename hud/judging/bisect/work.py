@@ -10,7 +10,8 @@ import logging
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 from django.db import transaction
 from django.db.models.functions import Substr
@@ -26,8 +27,10 @@ from hud.judging.regressions.groups import by_key
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
 from hud.points.facts import flat
 from hud.problems import Problem
+from hud.runs import overlays
 from hud.runs.tasks import cancel as cancel_run
 from hud.states.bisect import BisectState, StepAnswer, Word, next_step
+from runner.schema.protocol import OVERLAYS_ALLOWED
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 
@@ -62,8 +65,9 @@ def _plan(regression: Regression, attached: Sequence[Accelerator]) -> tuple[Acce
     return accelerator, builds
 
 
-def start(*, regression: Regression, who: str) -> Bisect:
-    """Start a bisect with the comparison of its two ends. Raise Problem 409."""
+def start(*, regression: Regression, who: str, may_run_code: bool = False) -> Bisect:
+    """Start a bisect with the comparison of its two ends; of commits between versions too, where its host
+    allows overlays and who asks may run code. Raise Problem 409."""
     with transaction.atomic():
         locked = Regression.objects.select_for_update(of=("self",))
         related = ("series__experiment", "first_run", "last_good_run")
@@ -71,6 +75,8 @@ def start(*, regression: Regression, who: str) -> Bisect:
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
             raise Problem(409, f"bisect {running.pk} of it is running")
         accelerator, builds = _plan(regression, visible_accelerators())
+        if may_run_code and OVERLAYS_ALLOWED.items() <= accelerator.labels.items():
+            builds = _with_commits(builds)
         versions = [asdict(build) for build in builds]
         bisect = Bisect.objects.create(
             regression=regression, accelerator=accelerator, builds=versions, requested_by=who
@@ -129,6 +135,20 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
     return list(builds[good : bad + 1] if good < bad else builds)
 
 
+def _with_commits(builds: list[Build]) -> list[Build]:
+    """Return the builds with overlays of the commits between neighbours, or the words why there are none."""
+    every = builds[:1]
+    for older, newer in pairwise(builds):
+        try:
+            for commit in overlays.commits_between(older.torch_git, newer.torch_git):
+                name = f"{older.interpreter}@{commit}"
+                every.append(replace(older, interpreter=name, commits=f"with {commit[:12]}"))
+            every.append(replace(newer, commits=f"with {newer.torch_git[:12]}"))
+        except BadRequest as error:  # noqa: PERF203 - a range for itself
+            every.append(replace(newer, commits=str(error)))
+    return every
+
+
 def _go_on(bisect: Bisect) -> None:
     """Request the next comparison, or end the bisect. Raise BadRequest."""
     state, *places = next_step(len(bisect.builds), answers(bisect))
@@ -137,7 +157,9 @@ def _go_on(bisect: Bisect) -> None:
             raise BadRequest("the accelerator is no longer there")
         base, head = (bisect.builds[index]["interpreter"] for index in places)
         series, who = [bisect.regression.series], bisect.requested_by
-        run = confirm.rerun_on(bisect.accelerator, series, who=who, interpreter=head, base=base)
+        run = confirm.rerun_on(
+            bisect.accelerator, series, who=who, interpreter=head, base=base, may_run_code=True
+        )
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
     else:
         bisect.good, bisect.bad = places
@@ -224,6 +246,7 @@ class Build:
     torch_git: str
     date: str = ""
     differs: str = ""
+    commits: str = ""  # the overlay in front of it, or why commits before it have none
 
     @property
     def version(self) -> tuple[str, str]:

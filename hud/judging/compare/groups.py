@@ -20,6 +20,7 @@ from runner.schema.statistics import t_test
 Sides = tuple[Points, Points]  # the baseline and a candidate
 Statistic = Literal["geometric mean", "sum"]
 COMPRESSION = "compression_ratio"
+_LEAST = 0.0005  # less is written as 0.0 %
 _MEAN = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction statistic base head change low high p
     matched only_base only_head
@@ -51,7 +52,7 @@ class Mean:
         """Return better or worse where the interval of enough cases leaves no change out, else ''."""
         if self.low is None or self.high is None or self.matched < aggregates.FEWEST_TO_CALL:
             return ""
-        if self.low <= 0 <= self.high:
+        if self.low <= 0 <= self.high or abs(self.change or 0.0) < _LEAST:
             return ""
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 

@@ -299,6 +299,7 @@ class Pairs:
     quiet: Bools  # within the noise, or the same status
     change: Floats  # NaN without one
     noise: Floats  # of the series from point to point, the prior where unknown; NaN without numbers
+    points: Ints  # over how many it is known
     factor: Floats  # of a change in a timing, NaN otherwise
     of_judge: Ints  # the code of what the level says of the step, -1 where only the two numbers tell
     shown: Ints  # of each experiment: the column to show if none moved, -1 without one
@@ -323,7 +324,8 @@ class Pairs:
 
 def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     """Return the pairs of the baseline and a side by that metric, or if it is '' by the headline metrics of
-    each experiment: 1 statement. The noise is that of the candidate's point."""
+    each experiment: 1 statement. The noise is the one that is known from more points of the series, else that
+    of the candidate's point."""
     sides = cohort.sides[0], cohort.sides[side]
     (base, base_good, base_there), (head, head_good, head_there) = (
         (points.table, points.good, points.there) for points in sides
@@ -342,9 +344,12 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     positive = (base.value > 0) & (head.value > 0)
     logs = [np.log(np.where(positive, end.value, 1.0)) for end in (base, head)]
     size = np.abs(np.where(positive, logs[1] - logs[0], head.value / scale - base.value / scale))
-    noise = np.where(head.noise > 0, head.noise, floors[..., 2])
-    factor = point_factors(size, noise, head.level_points)
-    enough = (head.level_points >= 2) & (head.level_points * base.count >= _FEWEST)
+    of_base = (base.series == head.series) & (base.level_points > head.level_points) & (base.noise > 0)
+    points = np.where(of_base, base.level_points, head.level_points)
+    known = np.where(of_base, base.noise, head.noise)
+    noise = np.where(known > 0, known, floors[..., 2])
+    factor = point_factors(size, noise, points)
+    enough = (points >= 2) & (points * base.count >= _FEWEST)
     within = (size <= np.log1p(floors[..., 0])) | ((factor <= Rule.suspect_factor) & enough)
     quiet = (np.abs(head.value - base.value) <= floors[..., 1]) | ((kinds == "timing") & within)
     of_judge = np.full(base.shape, -1)
@@ -355,7 +360,9 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
         said = _of_judge(base, head, np.log1p(floors[..., 0]), is_better_up, waiting)
         of_judge = np.where(is_timing & ~undecided, said, -1)
     quiet = np.where(of_judge < 0, quiet, of_judge == _UNCHANGED)
-    factor = np.where((of_judge < 0) | np.isnan(head.factor), factor, head.factor)
+    # how far a point is from its own level says nothing of the step to another one
+    is_step = (head.verdict == _UNCHANGED) & (of_judge != _UNCHANGED)
+    factor = np.where((of_judge < 0) | is_step | np.isnan(head.factor), factor, head.factor)
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.where(by_status | (base.value == 0), np.nan, head.value - base.value) / np.abs(base.value)
     compared = _decides(cohort, base_there | head_there, metric) & base_there & head_there
@@ -369,6 +376,7 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
         np.where(by_status, base_good == head_good, quiet & ~undecided),
         change,
         np.where(by_status, np.nan, np.where(is_timing, noise, 0.0)),
+        points,
         np.where(is_timing, factor, np.nan),
         of_judge,
         np.where(compared.any(axis=1), shown, -1),

@@ -181,7 +181,9 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     for index, side in enumerate(sides[1:], start=1):
         groups = groups_of.read(cohort, index, places, known[index - 1])
         cells = [cell for row in rows if (cell := row.cells[index - 1])]
-        verdicts = Counter(word for row in rows for word in row.words(index - 1))
+        words = [row.words(index - 1) for row in rows]
+        verdicts = Counter(word for of_row in words for word in of_row)
+        verdicts["both"] = sum({"regressed", "improved"} <= of_row for of_row in words)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
         totals = groups_of.totals(cohort, index, groups, known[index - 1])
         axes = partial(groups_of.axes, cohort, index, totals, pairs[index - 1].noise)
@@ -272,7 +274,7 @@ def _judge_moved(
                 for pair, cell in zip(pairs, rows[line].cells, strict=True)
             ]
         noise = float(of_head.noise[line, column])
-        points = int(cohort.sides[side].table.level_points[line, column])
+        points = int(of_head.points[line, column])
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
         cell = judged.judge(

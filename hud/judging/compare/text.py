@@ -38,6 +38,8 @@ def parts(candidate: Candidate) -> list[tuple[str, str]]:
         ("inconclusive", "undecided", "doubt"),
         ("unchanged", "even" if candidate.across else "within noise", ""),
     ]
+    if both := candidate.verdicts["both"]:  # of several metrics
+        kinds[1] = ("improved", f"{kinds[1][1]} ({both} both)", "better")
     counted = [(verdict, candidate.verdicts[verdict], words, tone) for verdict, words, tone in kinds]
     return [(f"{n} {words}", tone) for verdict, n, words, tone in counted if n or verdict == "unchanged"]
 

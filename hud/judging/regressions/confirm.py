@@ -33,7 +33,7 @@ from hud.models import (
     State,
     Task,
 )
-from hud.runs.matching import ResourceRequest
+from hud.runs.matching import OVERLAID, ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
 from hud.states.regressions import Canaries, RegressionKind, RegressionState
@@ -132,7 +132,7 @@ def _request(regressions: Sequence[Regression], attached: Sequence[Accelerator])
 
 
 def rerun_on(
-    accelerator: Accelerator, series: Sequence[Series], *, who: str, interpreter: str, base: str
+    accelerator: Accelerator, series: Sequence[Series], *, who: str, interpreter: str, base: str, **more: Any
 ) -> Run:
     """Request a run of the experiment of these series on one accelerator, behind what people wait for: one
     repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise BadRequest."""
@@ -145,7 +145,7 @@ def rerun_on(
         replication = Replication(draws=draws)
     else:
         replication = Replication(repeats=LEAST_PAIRS, caches="fresh")
-    options = RunOptions(resources, who, replication, run_class="night", stream=series[0].stream)
+    options = RunOptions(resources, who, replication, run_class="night", stream=series[0].stream, **more)
     return request_rerun(series[0].experiment, options)
 
 
@@ -196,7 +196,10 @@ def _conclude() -> None:
     points = SidePoint.objects.filter(series__in=[row.series_id for row in waiting])
     measured = set(points.values_list("series_id", "run_id"))
     # one interpreter on both sides says how quiet the host is, and nothing of the code
-    ended = Run.objects.exclude(base_interpreter__in=["", F("interpreter")]).filter(
+    overlaid = Q(interpreter__regex=OVERLAID) | Q(
+        base_interpreter__regex=OVERLAID
+    )  # other code than measured
+    ended = Run.objects.exclude(overlaid | Q(base_interpreter__in=["", F("interpreter")])).filter(
         Q(upload__isnull=False) | Q(request__candidate_options={}),
         state=State.SUCCEEDED,
         pk__in={run for _series, run in measured},

@@ -1,7 +1,6 @@
 """The commits between which regressions moved: read from bare mirrors that an operator keeps, and stored."""
 
 import logging
-import os
 import re
 import subprocess
 import time
@@ -13,12 +12,13 @@ from django.conf import settings
 
 from hud.judging.regressions.commits import HASH, ends
 from hud.models import Commit, Regression
+from hud.runs.overlays import git
 from hud.states.regressions import TOLD
 from runner.formats.scalars import INVISIBLE
 
 logger = logging.getLogger(__name__)
 MOST_COMMITS = 1000  # of a range
-_MOST_RANGES, _ROUND_S, _GIT_S = 50, 20, 10
+_MOST_RANGES, _ROUND_S = 50, 20
 _DEPTH, _MOST_TOUCHED = 4, 60
 _FIELDS = "%x01%H%x02%P%x02%at%x02%an%x02%s"
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")
@@ -63,21 +63,11 @@ def _log(repo: str, path: str, base: str, head: str) -> list[Commit]:
     """Return the commits of the main line of a mirror after `base` up to `head`; none where it lacks one."""
     if not (HASH.fullmatch(base) and HASH.fullmatch(head)):
         raise ValueError(f"{base}..{head} is no range of commits")
-    command = ["git", f"--git-dir={path}", "-c", "core.quotePath=false", "log", "--first-parent", "-m"]
-    command += ["--name-only", "--no-renames", f"--max-count={MOST_COMMITS}", f"--format={_FIELDS}"]
-    variables = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": os.devnull}
-    variables |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+    command = ["log", "--first-parent", "-m", "--name-only", "--no-renames", f"--max-count={MOST_COMMITS}"]
     commits = []
     try:
-        done = subprocess.run(  # fixed arguments, and hashes  # nosec B603
-            [*command, f"{base}..{head}", "--"],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_GIT_S,
-            check=True,
-        )
-        for part in done.stdout.decode("utf-8", "replace").split("\x01")[1:]:
+        written = git(path, *command, f"--format={_FIELDS}", f"{base}..{head}", "--")
+        for part in written.decode("utf-8", "replace").split("\x01")[1:]:
             line, _newline, names = part.partition("\n")
             sha, parents, seconds, author, title = line.split("\x02", 4)
             about: dict[str, Any] = {"repo": repo, "sha": sha, "parent": parents.partition(" ")[0]}

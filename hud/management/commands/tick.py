@@ -20,7 +20,7 @@ from hud.notifications.follows import deliver, deliver_until
 from hud.runs import matching, schedules, tasks
 
 logger = logging.getLogger(__name__)
-_PRUNE_EVERY_S = 24 * 3600
+_PRUNE_EVERY_S, _PRUNE_S = 24 * 3600, 1
 _COMMITS_EVERY_S = 300
 _LONG_GAP = timedelta(days=7)
 
@@ -63,12 +63,14 @@ class Command(RoundsCommand):
             self.prune_at = time.monotonic() + _PRUNE_EVERY_S
 
     def prune(self) -> None:
-        """Remove one batch of what is too old. Begin anew a day after the last one."""
+        """Remove what is too old for a second, one batch at least. Begin anew a day after the last one."""
         if time.monotonic() < self.prune_at:
             return
+        until = time.monotonic() + _PRUNE_S
         try:
-            if next(self.batches, None):
-                return
+            while next(self.batches, None):
+                if time.monotonic() >= until:
+                    return
         except (DatabaseError, InterfaceError):
             self.batches = retention.batches()
             raise

@@ -26,6 +26,7 @@ STRIP, FOOT = 14, 34
 SHAPES = 8  # of the most frequent variants; further ones share the last
 _MOST_TICKS = 6
 _LABEL = 26  # characters beside an event
+_EDGE = 11  # letters of a label at the right edge
 _APART = 240.0  # between the labels of two events
 _SAMPLES = 400
 _LINE = 13  # pixels between two texts at the right edge
@@ -181,7 +182,8 @@ def axis(canvas: Canvas) -> SafeString:
 
 def heads(canvas: Canvas) -> SafeString:
     """Return the labels of the events, above the first chart; the notes below the charts have them all."""
-    texts: list[str] = []
+    marks: list[str] = []
+    texts: list[str] = []  # over the marks
     named: list[float] = []
     icons = {"change": "worse", "level": "minus", "step": "diamond", "note": "note", "gap": "ban"}
     for event in sorted(canvas.events, key=lambda event: event.kind != "change"):
@@ -189,14 +191,14 @@ def heads(canvas: Canvas) -> SafeString:
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
         x, title = f'x="{event.x / 10:.2f}%"', f"<title>{escape(event.text)}</title>"
         size = 'y="3" width="10" height="10" transform="translate(-5)"'
-        texts.append(f'<use class="mark {event.kind}" href="#i-{icons[event.kind]}" {x} {size}>{title}</use>')
+        marks.append(f'<use class="mark {event.kind}" href="#i-{icons[event.kind]}" {x} {size}>{title}</use>')
         if not near:
             named.append(event.x)
             anchor, dx = ("end", -8) if event.x > 880 else ("start", 8)
             texts.append(
                 f'<text class="tick {anchor} {event.kind}" {x} dx="{dx}" y="12">{title}{escape(words)}</text>'
             )
-    return _svg(16, "Changes, environment steps and notes", [], texts)
+    return _svg(16, "Changes, environment steps and notes", [], [*marks, *texts])
 
 
 def samples(values: Sequence[float], metric: Metric, rule: ValueRule) -> SafeString:
@@ -343,7 +345,11 @@ def _edge(row: Chart, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator
     if row.point.value is not None:
         tone = " change" if row.regression else ""
         now = f'<text class="now{tone}" x="6"'
-        labels.append((scale.y(row.point.value), now, quantity(row.point.value, row.metric)))
+        text = quantity(row.point.value, row.metric)
+        shown = (
+            text if len(text) <= _EDGE else number_text(row.point.value, row.metric)
+        )  # with its unit, left
+        labels.append((scale.y(row.point.value), now, shown))
     best = dict(row.guides).get("best")
     if best is not None and number_text(best, row.metric) != number_text(row.point.value, row.metric):
         labels.append((scale.y(best), '<text class="best" x="6"', f"best {number_text(best, row.metric)}"))

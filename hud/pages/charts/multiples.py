@@ -149,7 +149,10 @@ class Multiples:
 
     @property
     def active(self) -> Regression | None:
-        """Return the regression that the page speaks of: the largest against its noise."""
+        """Return the regression that the page speaks of: the chosen metric's, else the largest against its
+        noise."""
+        if self.rows and self.rows[0].regression:
+            return self.rows[0].regression
         active = (regression for regression in self.regressions if regression.state in ACTIVE)
         return max(active, key=lambda regression: abs(regression.factor or 0.0), default=None)
 

@@ -84,7 +84,6 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "page": page,
         "rows": rows,
         "markdown": text.markdown(page, rows),
-        "counts_of_page": page.waiting,
         "query_of_counts": urlencode([*address[:3], *page.subject.items()]),
         "everything": everything,
         "verdicts": [(word, sum(one.verdicts[word] for one in page.candidates)) for word in query.VERDICTS],

@@ -31,7 +31,6 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "filters": filters,
         "table_html": backends.table_html(page, chosen=chosen.entry.key if chosen else ""),
         "free": True,
-        "counts_of_page": page.counts,
         "query_of_counts": page.of_sides,
         "windows": backends.WINDOWS,
         "chosen": chosen,

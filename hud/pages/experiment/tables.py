@@ -128,15 +128,20 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
 
     table = DataTable[Backend, ExperimentPage](
         Column("", "Backend", draw=name, is_head=True),
-        *(Column("", column.title, partial(_cell, at), css="num") for at, column in enumerate(page.columns)),
+        *(
+            Column("", column.title, draw=partial(_cell, at), css="num")
+            for at, column in enumerate(page.columns)
+        ),
         Column("", "Overlay", draw=overlay),
     )
     frame = framed(lambda line: line[0] == page.experiment)
     return table.html(page.backends, page, css="backends", frame=frame)
 
 
-def _cell(at: int, line: Backend) -> SafeString:
-    return cell_html(line[1][at], with_unit=True)
+def _cell(at: int, line: Backend, page: ExperimentPage) -> SafeString:
+    """Return a cell, with what tells it from the column's usual metric."""
+    point = line[1][at]
+    return join(cell_html(point, with_unit=True), point and dim(page.columns[at].metrics[point.metric.name]))
 
 
 def framed(is_current: Callable[[Any], bool]) -> Callable[[Any, str], str]:

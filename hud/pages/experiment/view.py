@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from hud.corrections import notes
 from hud.hosts.registration import present_accelerators
 from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
-from hud.models import Annotation, Experiment, KnownFailure, Stream
+from hud.models import Annotation, Experiment, KnownFailure, Regression, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.charts import drawing
 from hud.pages.charts.choice import Choice
@@ -32,12 +33,12 @@ from hud.points.read import HEADER, OF_EXPERIMENT, POINT, rows_in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
-from hud.runs.forms import RerunForm
+from hud.runs.forms import RerunForm, uid_of_form
 from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
 from hud.tables.formatting import better, signed_percent, unit
-from hud.tables.html import NOTHING, badge_html, json_block, options
+from hud.tables.html import NOTHING, badge_html, icon_html, join, json_block, options, span
 from hud.tables.table import IDENTITY
 from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
@@ -240,6 +241,8 @@ def _render(
 def _badge(row: Chart) -> SafeString:
     """Show what the judge says of a chart's newest point."""
     verdict, change = row.point.verdict, row.point.change
+    if row.regression and row.regression.kind == Regression.Kind.DRIFT:
+        return span(join(icon_html("drift"), "drift", signed_percent(row.regression.change)), "badge doubt")
     if not verdict:
         return NOTHING
     has_change = change is not None and verdict in {"improved", "regressed", "inconclusive"}
@@ -276,6 +279,7 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid() or not form.places:
         try:
             options = _rerun_options(form, asked, request.user.get_username(), stream)
+            options = replace(options, uid=uid_of_form(request))
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
         except BadRequest as error:

@@ -16,6 +16,7 @@ from hud.pages.explore.lines import Line, Slot, Style
 from hud.pages.query_string import OPTIONS
 from hud.points import nights, streams
 from hud.points import read as points
+from hud.points.columns import key_of, place_of
 from hud.points.nights import MODEL_SUITES
 from hud.runs.branches import stored_names
 from hud.sql import fetch_columns, fetch_models, fetch_tuples, int_array
@@ -109,7 +110,14 @@ def _metrics(known: Sequence[Stream], suites: Sequence[str]) -> dict[str, Metric
     metrics = fetch_models(Metric, f"WHERE {series.format('true')}", params, computed=computed)
     suite = suites[0] if suites else ""
     metrics.sort(key=lambda metric: (not vars(metric)["of_suites"], points.metric_place(suite, metric)))
-    return {metric.name: metric for metric in metrics}
+    # of what tells the same as the first, the best comes first, as in the tables of suites
+    alike = [metric for metric in metrics if _tell_the_same(metric, metrics[0])]
+    alike.sort(key=lambda metric: place_of(metric.name))
+    return {metric.name: metric for metric in (*alike, *metrics)}
+
+
+def _tell_the_same(metric: Metric, other: Metric) -> bool:
+    return key_of(metric.name) == key_of(other.name) and vars(metric)["of_suites"] == vars(other)["of_suites"]
 
 
 def _series(known: Sequence[Stream], metrics: Sequence[int]) -> list[SeriesRow]:

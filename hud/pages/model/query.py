@@ -13,7 +13,7 @@ from hud.points import read as points
 from hud.points.columns import SuiteColumn, columns_of, metric_names
 from hud.points.targets import Targets
 from hud.sql import fetch_models, int_array
-from hud.states.regressions import ACTIVE
+from hud.states.regressions import ACTIVE, TOLD
 from hud.tables.formatting import json_text
 
 _TREND = 28  # points
@@ -28,7 +28,7 @@ class Combination:
     place: tuple[str, str]  # the arch, and mode and type
     points: dict[str, Point] = field(default_factory=dict)
     trend: list[float] = field(default_factory=list)  # in the chosen column, oldest first
-    regression: Regression | None = None  # likewise, while it waits for somebody
+    regression: Regression | None = None  # likewise, an active one
     tone: str = ""  # likewise worse or better, of the newest value
     moved: int = 0  # how many of its newest values are
 
@@ -44,6 +44,7 @@ class ModelPage:
     columns: list[SuiteColumn]
     combinations: list[Combination]  # by backend and options
     chosen: SuiteColumn | None = None
+    regressions: dict[int, Regression] = field(default_factory=dict)  # active ones, by series
 
     def cells(self, column: SuiteColumn) -> list[Cell]:
         cells = ((combination, column.cell(combination.points)) for combination in self.combinations)
@@ -67,9 +68,14 @@ class ModelPage:
             for setup in dict.fromkeys(row.setup for row, _point in self.shown)
         ]
 
-    def with_verdict(self, verdict: str) -> list[Cell]:
-        """Return the shown points with a verdict, the largest change first."""
-        moved = [cell for cell in self.shown if cell[1].verdict == verdict]
+    def tone(self, point: Point) -> str:
+        """Return worse of a point whose regression waits for somebody, else what its verdict says."""
+        regression = self.regressions.get(point.series_id)
+        return "worse" if regression and regression.state in TOLD else TONES.get(point.verdict, "")
+
+    def with_tone(self, tone: str) -> list[Cell]:
+        """Return the shown points with a tone, the largest change first."""
+        moved = [cell for cell in self.shown if cell[0].tone == tone]
         return sorted(moved, key=lambda cell: -abs(cell[1].change or 0.0))
 
     def worst(self) -> list[tuple[SuiteColumn, Cell, list[float]]]:
@@ -116,14 +122,13 @@ def read(stream: Stream, experiments: Sequence[Experiment], metric: str) -> Mode
     page.columns = [column for column in columns if page.cells(column)]
     asked = [column for column in page.columns if metric in (column.key, *column.metrics)]
     page.chosen = next(iter([*asked, *page.columns]), None)
-    by_series = {point.series_id: row for row, point in page.shown}
-    params = {"series": int_array(by_series), "active": list(ACTIVE)}
+    params = {"series": int_array(point.series_id for point in newest), "active": list(ACTIVE)}
     active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY since DESC"
-    for regression in fetch_models(Regression, active, params):
-        by_series[regression.series_id].regression = regression
-    trends = points.recent(by_series, _TREND)
+    page.regressions = {found.series_id: found for found in fetch_models(Regression, active, params)}
+    trends = points.recent([point.series_id for _row, point in page.shown], _TREND)
     for (row, point), values in zip(page.shown, trends, strict=True):
-        row.trend, row.tone = values, TONES.get(point.verdict, "")
+        row.regression = page.regressions.get(point.series_id)
+        row.trend, row.tone = values, page.tone(point)
         row.moved = min(row.regression.points if row.regression else 1, len(values)) if row.tone else 0
     return page
 

@@ -39,11 +39,11 @@ def model(request: HttpRequest, suite: str, case: str, data_format: str = "") ->
         "suite": suite,
         "case": case,
         "page": page,
-        "moved": [(tone, page.with_verdict(verdict)) for verdict, tone in TONES.items()],
+        "moved": [(tone, page.with_tone(tone)) for tone in TONES.values()],
         "news": known.count(False),
         "known": known.count(True),
         "tabs": [
-            (column, sum(point.verdict == "regressed" for _one, point in page.cells(column)))
+            (column, sum(page.tone(point) == "worse" for _one, point in page.cells(column)))
             for column in page.columns
         ],
         "complaints": complaints,

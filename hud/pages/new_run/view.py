@@ -4,7 +4,7 @@ Everything chosen is in the address, and the button starts what the page has pla
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from hud.models import Experiment, Run, Stream
 from hud.pages import streams
 from hud.problems import Problem
 from hud.runs import matching
-from hud.runs.forms import NewRunForm
+from hud.runs.forms import NewRunForm, uid_of_form
 from hud.runs.places import places_for
 from hud.runs.requests import request_suite
 from hud.runs.streams import find_or_make
@@ -97,7 +97,7 @@ def _request(request: HttpRequest, form: NewRunForm, suite: Suite) -> Run:
     user: Any = request.user
     is_operator = "rules" in scopes_of(request)
     stream = find_or_make(name, owner=user, is_operator=is_operator) if name else None
-    options = form.options(user.get_username(), stream)
+    options = replace(form.options(user.get_username(), stream), uid=uid_of_form(request))
     selection, preset = form.selection(suite.name, options.resources.device), form.cleaned_data.get("preset")
     if preset and selection.knobs:
         raise BadRequest("a preset has its own options of the suite")

@@ -335,7 +335,6 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "backends": BACKENDS,
         "shown_looks": shown,
         "filters": comparison.filters,
-        "counts_of_page": comparison.counts,
         "query_of_counts": comparison.of_sides,
         "table_html": table_html(comparison, backends=BACKENDS),
         "windows": WINDOWS,

@@ -152,7 +152,10 @@ def _fits(event: Event, states: Sequence[RegressionState]) -> bool:
 
 
 def _compared(regression: Regression) -> ComparedKernels | None:
-    """Return the comparison of the two runs' kernels, None where they are not known."""
+    """Return the comparison of the two runs' kernels, None where they are not known, and of a drift, which no
+    two runs show."""
+    if regression.kind == RegressionKind.DRIFT:
+        return None
     runs = [regression.last_good_run_id, regression.first_run_id]
     if len(known_between([regression])) < len(set(runs)):
         return None

@@ -57,6 +57,13 @@ class RegressionFilters:
         names = ("arch", "mode", "dtype", "base", "head")
         return urlencode({"stream": stream.name} | {n: v for n in names if (v := getattr(self, n))})
 
+    @property
+    def scope_words(self) -> str:
+        """Return what the sides and the subject leave: ``after 2026-11-19, up to 2026-11-26, h200``."""
+        ends = (("after", self.base), ("up to", self.head))
+        times = [f"{word} {side.removeprefix('night:')}" for word, side in ends if side]
+        return ", ".join([*times, *filter(None, (self.arch, self.mode, self.dtype))])
+
     def scope(self, stream: Stream) -> Scope:
         """Return what these filters count: 1 statement for each side, more for a night. Raise BadSide."""
         subject = {name: getattr(self, name) for name in ("arch", "mode", "dtype")}

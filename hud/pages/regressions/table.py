@@ -11,7 +11,7 @@ from hud.pages import streams
 from hud.pages.regressions.detail import Kernels
 from hud.pages.regressions.query import RegressionsPage
 from hud.pages.sparkline import interval
-from hud.pages.tags import commit, move_line
+from hud.pages.tags import commit, commit_range, move_line
 from hud.tables.formatting import run_link, signed_percent
 from hud.tables.html import badge_html, code, dim, element, icon_html, join, link, span, text
 from hud.tables.table import Column, DataTable
@@ -49,12 +49,17 @@ def _cause(cause: CauseLines, page: RegressionsPage) -> SafeString:
     on = f"{len(backends)} backends" if len(backends) > 2 else ", ".join(backends)
     facts = (experiment.suite, on, ", ".join(filter(None, archs)) or "unknown arch")
     metric = one.series.metric.title + (f" and {more} more" if more else "")
-    words = cause.words or join(metric, one.cause, by=": ")
+    words = join(metric, cause.words or one.cause, by=": ")
     return join(_link(one, page, name), dim(" · ".join(facts)), span(words, "fact"))
 
 
 def _change(one: Regression) -> SafeString:
     return join(change_html(one), span(f"{one.factor:.0f} × noise" if one.factor else "", "fact"))
+
+
+def _commits(one: Regression) -> SafeString:
+    old, new = (run.commit if run else "" for run in (one.last_good_run, one.first_run))
+    return commit_range(old, new, f"?open={one.pk}#commits")
 
 
 def _owner(name: str) -> SafeString:
@@ -70,6 +75,7 @@ _CAUSES = DataTable[CauseLines, RegressionsPage](
     ),
     Column("", "Change", "first", show=_change, css="num"),
     Column("", "Runs", "first.points", css="num", tooltip="runs since it moved"),
+    Column("", "Commits", draw=lambda cause, _page: _commits(cause.first)),
     Column("", "State", "first.state", show=lambda state: span(state, "state")),
     Column("", "Owner", "first.owner?.username", show=_owner),
 )  # fmt: skip
@@ -78,7 +84,7 @@ _CAUSES = DataTable[CauseLines, RegressionsPage](
 def _members(cause: CauseLines, page: RegressionsPage) -> str:
     """Return a row with all regressions of a cause, each with its own link."""
     return (
-        f'<tr class="members"><td colspan="7"><details><summary>{len(cause.lines)} regressions</summary>'
+        f'<tr class="members"><td colspan="8"><details><summary>{len(cause.lines)} regressions</summary>'
         f"{members_html(cause, page)}</details></td></tr>"
     )
 
@@ -103,7 +109,7 @@ def causes_html(page: RegressionsPage, tab: str) -> SafeString:
     for title, causes in page.sections:
         if tab not in _CLOSED:
             heading = join(title, element("span", len(causes), css="count"))
-            body += f'<tr class="fold"><th colspan="7" scope="rowgroup">{heading}</th></tr>'
+            body += f'<tr class="fold"><th colspan="8" scope="rowgroup">{heading}</th></tr>'
         body += _CAUSES.body(causes, page, frame)
     return SafeString(
         '<div class="scroll"><table class="inbox-list"><caption class="visually-hidden">'
@@ -113,9 +119,8 @@ def causes_html(page: RegressionsPage, tab: str) -> SafeString:
 
 
 def _build(build: dict[str, str]) -> SafeString:
-    about = (
-        join(build["interpreter"], build["differs"], by=", ") if build.get("differs") else build.get("date")
-    )
+    named = join(build["interpreter"], build["differs"], by=", ") if build.get("differs") else ""
+    about = build.get("commits") or named or build.get("date")
     return join(build["torch"], dim(about))
 
 

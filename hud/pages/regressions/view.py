@@ -96,7 +96,6 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         "most": MOST_ROWS,
         "causes_html": table.causes_html(page, filters.tab),
         "complaints": complaints,
-        "counts_of_page": page.counts,
         "query_of_counts": filters.query(stream),
     }
     if page.detail:
@@ -165,7 +164,7 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
             work.cancel(bisect=running, who=who)
     else:
         try:
-            work.start(regression=regression, who=who)
+            work.start(regression=regression, who=who, may_run_code="code" in scopes_of(request))
         except Problem as error:
             text = str(error)
             messages.error(request, f"{text[:1].upper()}{text[1:]}.")

@@ -21,6 +21,7 @@ from hud.pages.suite.query import place
 from hud.points.read import HEADER, NEWEST_POINT, rows_in_stream
 from hud.runs import matching
 from hud.runs.branches import stored_names
+from hud.runs.forms import uid_of_form
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
 from hud.sql import fetch_tuples
@@ -215,7 +216,8 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
     runs, stream = [], streams.of_request(request)
     for (device, arch), experiments in groups.items():
         resources = ResourceRequest(device, arch=arch)
-        options = RunOptions(resources, request.user.get_username(), stream=stream)
+        uid = uid_of_form(request, device, arch)
+        options = RunOptions(resources, request.user.get_username(), stream=stream, uid=uid)
         try:
             runs.append(request_reruns(experiments, options))
         except BadRequest as error:

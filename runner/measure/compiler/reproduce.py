@@ -7,6 +7,8 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from string import Template
 from textwrap import indent
 from typing import Any
 
@@ -21,81 +23,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 
-_FILE = '''"""{command}
-
-What torch {version} captured of it: {count}. Weights and inputs are random, with the mean, spread and
-range of those of the model. It runs with torch alone, eager and compiled in turn. The error is relative; of
-a graph that draws random numbers, such as dropout, it means nothing.
-"""
-import time
-
-import torch
-import torch._dynamo.config
-import torch._inductor.config
-from torch import device, inf, nan, tensor
-from torch.nn import *
-from torch.utils._pytree import tree_leaves
-
-{settings}
-BACKEND, OPTIONS, DYNAMIC = {backend!r}, {options!r}, {dynamic!r}
-GRAPHS = []
-
-
-def random(size, stride, dtype, place, low, high, mean, std, grad):
-    value = torch.empty_strided(size, stride, dtype=dtype, device=place)
-    flat = torch.empty(0, dtype=dtype, device=place).set_(value.untyped_storage())
-    if dtype.is_floating_point or dtype.is_complex:
-        drawn = torch.randn(len(flat), device=place) * std + mean
-        flat.copy_(drawn.clamp(low, high))
-    else:
-        flat.random_(int(low), int(high) + 1)
-    return value.requires_grad_(grad)
-
-
-def call(function, inputs):
-    """Return the results with the gradients, and the milliseconds."""
-    torch.compiler.cudagraph_mark_step_begin()
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    for value in tensors:
-        value.grad = None
-    wait = torch.cuda.synchronize if any(value.is_cuda for value in tensors) else lambda: None
-    wait()
-    started = time.perf_counter()
-    results = [value for value in tree_leaves(function(*inputs)) if isinstance(value, torch.Tensor)]
-    losses = [value.float().mean() for value in results if value.requires_grad]
-    if losses:
-        sum(losses).backward()
-    wait()
-    time_ms = (time.perf_counter() - started) * 1e3
-    grads = [value.grad for value in tensors if value.grad is not None]
-    return [value.detach() for value in (*results, *grads)], time_ms
-
-
-def main():
-    for number, (make, grad) in enumerate(GRAPHS):
-        torch.set_grad_enabled(grad)
-        module, inputs = make()
-        settings = {{"options": OPTIONS}} if OPTIONS else {{}}
-        compiled = torch.compile(module, backend=BACKEND, dynamic=DYNAMIC, **settings)
-        results = []
-        for function in (module, compiled):
-            torch.manual_seed(0)
-            results.append([value.double() for value in call(function, make()[1])[0]])
-        pairs = zip(*results, strict=True)
-        error = max((float((b - a).norm() / (a.norm() or 1)) for a, b in pairs if a.numel()), default=0.0)
-        times_ms = [[], []]
-        for _ in range(30):
-            for side, function in enumerate((module, compiled)):
-                times_ms[side].append(call(function, inputs)[1])
-        eager_ms, compiled_ms = (sorted(times)[len(times) // 2] for times in times_ms)
-        times = f"eager {{eager_ms:.4f}} ms, compiled {{compiled_ms:.4f}} ms"
-        print(f"graph {{number}}: {{times}}, error {{error:.3g}}")
-
-{graphs}
-
-if __name__ == "__main__":
-    main()
-'''
+_FILE = Template(Path(__file__).with_name("reproduce.txt").read_text())
 
 
 class Capture:
@@ -119,13 +47,13 @@ class Capture:
         configs = (torch._dynamo.config, torch._inductor.config)
         lines = "\n".join(config.codegen_config() for config in configs).splitlines()
         precision = f"torch.set_float32_matmul_precision({torch.get_float32_matmul_precision()!r})"
-        return _FILE.format(
+        return _FILE.substitute(
             command=spec.command(),
             version=torch.__version__,
             count="1 graph" if len(self.graphs) == 1 else f"{len(self.graphs)} graphs",
             settings="\n".join([*(line for line in lines if "_dir" not in line), precision]),  # no folders
-            backend=self.backend,
-            options=self.options,
+            backend=repr(self.backend),
+            options=repr(self.options),
             dynamic=True if spec.dynamic else None,
             graphs="\n".join(self.graphs),
         )
@@ -153,7 +81,8 @@ def _input(value: Any) -> str:
     found = (exact.min(), exact.max(), rounded.mean(), rounded.std(correction=0))
     low, high, mean, std = (float(f"{float(number):.9g}") for number in found)
     form = tuple(value.shape), tuple(value.stride()), value.dtype, str(value.device)
-    return f"random{(*form, low, high, mean, std, value.requires_grad)}"
+    static = isinstance(value, torch.nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
+    return f"random{(*form, low, high, mean, std, value.requires_grad, static)}"
 
 
 def reproduced(spec: TaskSpec) -> str:

@@ -31,7 +31,10 @@ from runner.system.task_files import read_object
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
 _OFFERED = "_offered_configs"  # of a CachingAutotuner: texts
 _SKIPPED = "_skipped_spills"  # of a CachingAutotuner: registers by configuration
-_SEARCHES = "inductor read its file and searched on, as it does without TORCHINDUCTOR_COMPILE_THREADS=1"
+_SEARCHES = (
+    "inductor read its file and searched on, as it may without"
+    " TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_DYNAMIC_SCALE_RBLOCK=0"
+)
 _DEFAULTS = {"num_ctas": 1, "maxnreg": None}  # which say nothing
 _CONSTANT = re.compile(r"^ *(?P<name>[A-Z]\w*) ?: tl\.constexpr = (?P<value>[^\n]+)$", re.MULTILINE)
 _LAUNCH = re.compile(r"^ *(?P<name>num_\w+)=(?P<value>\d+),", re.MULTILINE)
@@ -366,9 +369,9 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
 
 
 def _look_at_file(autotuner: Any) -> None:
-    """Raise Miss if inductor says that it found no `.best_config` of this kernel. Note it if inductor will
-    search on from the choice that it read: what a compile worker sends loses the mark of a final one
-    (pytorch/pytorch#181292)."""
+    """Raise Miss if inductor says that it found no `.best_config` of this kernel. Note it if inductor may
+    search on from the choice that it read: what a compile worker sends, and a copy with half the block, lose
+    the mark of a final one (pytorch/pytorch#181292)."""
     state = (getattr(autotuner, "autotune_cache_info", None) or {}).get("autotune_cache_state")
     if state in {"miss", "force_disabled"}:
         raise Miss(f"inductor read no file of its choice ({state})")

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from hud.accounts.keys import create_key
+from tests.soak import Figures
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
@@ -96,7 +97,7 @@ def slow_readers(hud: Hud, clients: ExitStack, number: int) -> list[socket.socke
 
 @pytest.mark.parametrize(("number", "limit_s"), NUMBERS)
 def test_slow_readers_hold_up_nobody(
-    hud_process: Hud, clients: ExitStack, number: int, limit_s: float
+    hud_process: Hud, clients: ExitStack, figures: Figures, number: int, limit_s: float
 ) -> None:
     hud_process.start(HUD_READ_S="60")
     with urllib.request.urlopen(f"{hud_process.url}{SCRIPT}", timeout=60) as answer:
@@ -107,8 +108,7 @@ def test_slow_readers_hold_up_nobody(
         for reader in readers:
             reader.recv(256)
         longest = max(longest, longest_s(hud_process, "/healthz", "/login/"))
-    print(f"{number} slow readers: longest answer of /healthz and /login/ {longest:.3f} s")
-    assert longest < limit_s
+    figures.note("longest answer of /healthz and /login/", longest, "s", most=limit_s)
     with urllib.request.urlopen(f"{hud_process.url}{SCRIPT}", timeout=60) as answer:
         assert len(answer.read()) == size
 
@@ -121,7 +121,7 @@ def test_slow_readers_end(hud_process: Hud, clients: ExitStack) -> None:
 
 @pytest.mark.parametrize(("number", "limit_s"), NUMBERS)
 def test_slow_bodies_hold_up_nobody(
-    hud_process: Hud, clients: ExitStack, number: int, limit_s: float
+    hud_process: Hud, clients: ExitStack, figures: Figures, number: int, limit_s: float
 ) -> None:
     hud_process.start(HUD_READ_S="3")
     head = b"POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
@@ -133,8 +133,7 @@ def test_slow_bodies_hold_up_nobody(
         for sender in senders:
             sender.sendall(b" ")
         longest = max(longest, longest_s(hud_process, "/healthz"))
-    print(f"{number} slow bodies: longest answer of /healthz {longest:.3f} s")
-    assert longest < limit_s
+    figures.note("longest answer of /healthz", longest, "s", most=limit_s)
     for sender in senders:
         assert sender.recv(100).startswith(b"HTTP/1.1 408 ")
 
@@ -148,7 +147,9 @@ def test_sockets_of_one_address_are_limited(hud_process: Hud, clients: ExitStack
 
 
 @pytest.mark.soak
-def test_bytes_held_for_one_address_are_limited(hud_process: Hud, clients: ExitStack) -> None:
+def test_bytes_held_for_one_address_are_limited(
+    hud_process: Hud, clients: ExitStack, figures: Figures
+) -> None:
     hud_process.start(HUD_READ_S="600")
     key = create_key(name="k", scopes=["upload"], who="t")[1]
     head = f"POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {32 * MIB}\r\n"
@@ -160,8 +161,8 @@ def test_bytes_held_for_one_address_are_limited(hud_process: Hud, clients: ExitS
     wait_for(lambda: sum(map(is_closed, senders)) * 31 * MIB >= BODIES * 31 * MIB - ADDRESS_BYTES, "room")
     longest = longest_s(hud_process, "/healthz", "/login/")
     ended = sum(map(is_closed, senders))
-    print(f"{BODIES} bodies of 31 MiB: {ended} ended, longest answer {longest:.3f} s")
-    assert ended <= BODIES - ADDRESS_BYTES // (31 * MIB) + 1
+    figures.note("longest answer of /healthz and /login/", longest, "s")
+    figures.note("oldest bodies of 31 MiB that ended", ended, most=BODIES - ADDRESS_BYTES // (31 * MIB) + 1)
     assert not is_closed(senders[-1]), "the oldest end first"
 
 

@@ -26,7 +26,7 @@ from runner.schema.tasks import Selection
 from runner.system.processes import read_process
 from tests.support.claims import options
 from tests.support.hosts import Control, HostProcess, alive
-from tests.support.servers import Hud, RedisServer, end_process, start_process
+from tests.support.servers import ROOT, Hud, RedisServer, end_process, start_process
 from tests.support.waiting import wait_for
 
 
@@ -81,6 +81,7 @@ class Site:
     folder: Path
     figure: Callable[[str, float], None]
     device: str = "cpu"  # of its runs, and of the first host
+    checkout: Path = ROOT  # of the processes that start next, other than the web
     hosts: dict[str, HostProcess] = field(default_factory=dict)
     controls: dict[str, Control] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
@@ -118,7 +119,8 @@ class Site:
     def start_tick(self, **variables: str) -> None:
         self._tick_variables = variables
         command = [sys.executable, "manage.py", "tick", "--skip-checks"]
-        self._tick = start_process(command, self.folder / "tick.log", {**self.environment, **variables})
+        log = self.folder / "tick.log"
+        self._tick = start_process(command, log, {**self.environment, **variables}, self.checkout)
 
     def stop_tick(self) -> None:
         if self._tick:
@@ -158,7 +160,7 @@ class Site:
         arguments = ["-m", "runner", "attach", "--hud", through or self.hud.url, "--key", self.keys[name]]
         arguments += ["--name", name, "--data", str(folder / "data"), "--devices", devices]
         arguments += ["--python", python, *(f"--label={one}={text}" for one, text in labels.items())]
-        self.hosts[name] = HostProcess(folder, arguments, environment)
+        self.hosts[name] = HostProcess(folder, arguments, environment, self.checkout)
         self.hosts[name].start()
         there = Accelerator.objects.filter(host=key.host, present=True)
         self.wait(lambda: there.exists() and all(item.catalog["suites"] for item in there), f"host {name}")

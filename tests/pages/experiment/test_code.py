@@ -338,18 +338,19 @@ def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() 
 
 
 def test_it_says_that_the_earlier_winner_spills_now(client: Client, db: None) -> None:
+    """Of gather_gemv on an H200, whose kernels were compiled with at most 24 registers on one side."""
     model = create_experiment()
-    wide, narrow = "XBLOCK=8 num_warps=4", "XBLOCK=1 num_warps=4"
-    old = point(model, compiled(kernel("mv", 11.0, config=wide, registers=40, spills=0)), days=1)
-    now = kernel("mv", 14.0, config=narrow, registers=24, spills=0, skipped=((wide, 64),))
+    few, many = (f"XBLOCK=4 R0_BLOCK=4096 num_warps={warps} num_stages=1" for warps in (8, 16))
+    old = point(model, compiled(kernel("mv", 11.904, config=few, registers=48, spills=0)), days=1)
+    now = kernel("mv", 14.656, config=many, registers=24, spills=2, skipped=((few, 40),))
     sides = {"base": side(old, model), "head": side(point(model, compiled(now)), model)}
     (row,) = client.get("/code.json", sides).json()["items"]
-    assert (row["cause"], row["base_registers"], row["head_registers"]) == ("choice", 40, 24)
-    words = "the earlier winner now spills 64 registers and was skipped, registers 40 → 24"
+    assert (row["cause"], row["base_registers"], row["head_registers"]) == ("choice", 48, 24)
+    words = "the earlier winner now spills 40 registers and was skipped, registers 48 → 24, spilled 0 → 2"
     assert row["anatomy"] == words
     assert words in client.get("/code/", sides).content.decode()
     back = {"base": sides["head"], "head": sides["base"]}
-    assert client.get("/code.json", back).json()["items"][0]["anatomy"] == "registers 24 → 40"
+    assert client.get("/code.json", back).json()["items"][0]["anatomy"] == "registers 24 → 48, spilled 2 → 0"
 
 
 def test_of_two_configurations_the_difference_is_shown() -> None:

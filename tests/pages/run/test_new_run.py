@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
@@ -51,6 +52,18 @@ def test_a_case_that_was_never_run_is_planned_and_started(client: Client, card: 
     assert Task.objects.filter(run=run).count() == plan["tasks"]
     assert run.request.requested_by == "olga"
     assert Audit.objects.filter(action="run.request", who="olga").exists()
+
+
+def test_a_form_sent_twice_starts_one_run(client: Client, card: Accelerator) -> None:
+    address = f"/runs/new/?{urlencode(GEMV, doseq=True)}"
+    sent = {"csrfmiddlewaretoken": "of this page"}
+    first, again = (client.post(address, sent)["Location"] for _ in range(2))
+    assert first == again
+    assert client.post(address, {"csrfmiddlewaretoken": "of the page opened anew"})["Location"] != first
+    assert client.post(f"{address}&repeats=2", sent)["Location"] != first  # something else is chosen
+    Run.objects.update(state="succeeded", finished=timezone.now())
+    assert client.post(address, sent)["Location"] != first  # it is over: this is no double click
+    assert Run.objects.count() == Audit.objects.filter(action="run.request").count() == 4
 
 
 def test_the_plan_is_that_of_the_api(client: Client, card: Accelerator) -> None:

@@ -23,14 +23,14 @@ from tests.support.factories import (
 
 pytestmark = pytest.mark.django_db
 CELL = "huggingface/inductor"
-LEVEL = 2.15
+LEVEL, NEW_LEVEL = 2.15, 2.32
 SUSPECT = {"verdict": "inconclusive", "verdict_reason": "suspect"}
 # of each case the base and the head: value, verdict, factor and level; and what all pages say
 CASES: dict[str, tuple[tuple[float, str, float, float], tuple[float, str, float, float], str]] = {
     "regressed": ((2.13, "unchanged", 1.0, LEVEL), (2.0, "regressed", 6.5, LEVEL), "regressed"),
     "suspect": ((2.145, "unchanged", 0.3, LEVEL), (2.089, "suspect", 3.5, LEVEL), "inconclusive"),
     "improved": ((2.17, "unchanged", 1.0, LEVEL), (2.30, "improved", 7.0, LEVEL), "improved"),
-    "better by now": ((2.17, "unchanged", 1.0, LEVEL), (2.30, "unchanged", 0.5, 2.32), "improved"),
+    "better by now": ((2.17, "unchanged", 1.0, LEVEL), (2.30, "unchanged", 0.5, NEW_LEVEL), "improved"),
     "came back": ((2.0, "regressed", 6.5, LEVEL), (2.15, "unchanged", 0.1, LEVEL), "improved"),
     "quiet": ((2.12, "unchanged", 1.7, LEVEL), (2.18, "unchanged", 1.7, LEVEL), "unchanged"),
     "second opinion": ((2.145, "unchanged", 0.3, LEVEL), (2.089, "suspect", 3.5, LEVEL), "regressed"),
@@ -43,6 +43,8 @@ def measured(run: Run, case: str, metric: str, end: tuple[float, str, float, flo
     point = create_measurement(experiment, metric=metric, value=value, run=run)
     of_judge: dict[str, Any] = {"factor": factor, "level": level, "level_points": 30, "noise": 0.009}
     of_judge["change"] = value / level - 1
+    if level == NEW_LEVEL:
+        of_judge |= {"level_points": 4, "noise": 0.05}  # the prior: that of the level before is known better
     create_verdict(point, **{"verdict": word, **of_judge, **(SUSPECT if word == "suspect" else {})})
     return point
 
@@ -87,6 +89,8 @@ def test_one_metric_has_one_verdict_on_all_pages(client: Client, address: str) -
     factors = {row["case"]: row["factor"] for row in compared["items"]}
     assert factors == {case["case"]: case["factor"] for case in cases}
     assert factors["regressed"] == pytest.approx(6.5)
+    assert factors["better by now"] > 3
+    assert [row["noise"] for row in compared["items"]] == pytest.approx([0.009] * len(CASES))
     better = sum(word == "improved" for word in expected.values())
     overview = client.get(f"/overview.json?{address}").json()
     assert overview["results"]["improved"] == better
