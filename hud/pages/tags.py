@@ -175,7 +175,7 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
 def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
     sentence = target.verdict(value.value, value.metric.direction)
     icon, tone = LOOKS[target.met_by(value.value, value.metric.direction) if target.own else "none"]
-    shown = f" {sentence.rpartition(': ')[0].rpartition(' target ')[2] if target.own else sentence}"
+    shown = f" {target.brief.rpartition(' target ')[2] if target.own else sentence}"
     parts = [
         icon_html(icon),
         span(sentence, "visually-hidden"),
