@@ -32,7 +32,6 @@ _TABS: dict[str, tuple[Sequence[str], bool | None]] = {  # states, and whether t
 }
 TABS = tuple(_TABS)
 _NIGHTS = timedelta(days=28)
-_SAME_FACTS = {"date"}  # of an environment, that change every night
 HEADER = (*COLUMNS.names, "group", "group_cause", "group_size")
 
 

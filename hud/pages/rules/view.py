@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from hud.judging.rules import write
-from hud.judging.rules.preview import NIGHTS, SHOWN, Flag, Preview, newest_series, preview
+from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series, preview
 from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import COLUMNS, Rule, rules_of
 from hud.models import Experiment, Metric, Point, Series, Target, Threshold
@@ -235,7 +235,6 @@ def _page(
         "editing": editing,
         "preview": shown,
         "nights": NIGHTS,
-        "shown": SHOWN,
         "defaults": defaults(),
         "back": (request.POST or request.GET).get("back", ""),
     }
