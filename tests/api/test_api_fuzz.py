@@ -84,6 +84,7 @@ def make_world() -> World:
         "metric": "memory_bandwidth(GB/s)",
         "uid": str(task.uid),
         "kind": "trace",
+        "commit": "0" * 40,
     }
     return World(secret, parts, str(task.token), accelerator.pk)
 
@@ -139,6 +140,7 @@ def _calls() -> list[tuple[str, str]]:
     paths = api.get_openapi_schema()["paths"] | host_api.get_openapi_schema()["paths"]
     values = {
         "uid": NOWHERE,
+        "commit": "0" * 40,
         "run_id": "1",
         "regression_id": "1",
         "bisect_id": "1",
@@ -154,6 +156,7 @@ def _calls() -> list[tuple[str, str]]:
         "metric": "m",
         "variant": "0123456789abcdef",
         "kind": "trace",
+        "commit": "0" * 40,
     }
     return [(method, path.format(**values)) for path in paths for method in paths[path]]
 

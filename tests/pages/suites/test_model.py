@@ -82,7 +82,7 @@ def test_it_shows_every_combination_and_what_moved(client: Client, model: None) 
     assert "Better in 1 of 10 combinations" in text
     assert text.count("regressed −12.0 %") == 2, "in the sentence and in its cell"
     assert re.search(r"open=\d+.>since ", text)
-    assert "was 2.459 ×" in text
+    assert "level 2.459 ×" in text
     assert text.count("not measured") == 5
     assert text.count('<svg class="spark"') == 10
     assert '#i-worse"/></svg> 1</span></a>' in text
