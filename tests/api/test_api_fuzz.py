@@ -156,7 +156,6 @@ def _calls() -> list[tuple[str, str]]:
         "metric": "m",
         "variant": "0123456789abcdef",
         "kind": "trace",
-        "commit": "0" * 40,
     }
     return [(method, path.format(**values)) for path in paths for method in paths[path]]
 
