@@ -178,7 +178,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> soak.Figures:
-    """What a test measures, for the table of `make soak`."""
+    """Return what notes the figures of a test for the table of `make soak`."""
     return soak.Figures(request.node.user_properties)
 
 

@@ -16,7 +16,7 @@ _NAME, _WHAT, _VALUE, _LIMIT = 64, 44, 12, 10
 
 
 class Figures:
-    """What a test measures. Each is in the table, with its limit, if it has one."""
+    """Note what a test measures: each figure stands in the table, with its limit if it has one."""
 
     def __init__(self, properties: list[tuple[str, object]]) -> None:
         self._properties = properties

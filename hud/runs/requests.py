@@ -75,9 +75,8 @@ class RunOptions:
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
     may_run_code: bool = False  # overlays: who requests it has the scope `code`
-    uid: UUID | None = (
-        None  # of the form that was sent: until its run is over, the same one requests no other
-    )
+    # of the form that was sent: until its run is over, the same one requests no other
+    uid: UUID | None = None
 
     @property
     def is_ab(self) -> bool:

@@ -196,9 +196,8 @@ def _conclude() -> None:
     points = SidePoint.objects.filter(series__in=[row.series_id for row in waiting])
     measured = set(points.values_list("series_id", "run_id"))
     # one interpreter on both sides says how quiet the host is, and nothing of the code
-    overlaid = Q(interpreter__regex=OVERLAID) | Q(
-        base_interpreter__regex=OVERLAID
-    )  # other code than measured
+    # other code than was measured
+    overlaid = Q(interpreter__regex=OVERLAID) | Q(base_interpreter__regex=OVERLAID)
     ended = Run.objects.exclude(overlaid | Q(base_interpreter__in=["", F("interpreter")])).filter(
         Q(upload__isnull=False) | Q(request__candidate_options={}),
         state=State.SUCCEEDED,

@@ -338,7 +338,7 @@ def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() 
 
 
 def test_it_says_that_the_earlier_winner_spills_now(client: Client, db: None) -> None:
-    """Of gather_gemv on an H200, whose kernels were compiled with at most 24 registers on one side."""
+    """Compare compilations of gather_gemv on an H200, one with at most 24 registers a thread."""
     model = create_experiment()
     few, many = (f"XBLOCK=4 R0_BLOCK=4096 num_warps={warps} num_stages=1" for warps in (8, 16))
     old = point(model, compiled(kernel("mv", 11.904, config=few, registers=48, spills=0)), days=1)
