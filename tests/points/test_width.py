@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from hud.models import Run, Stream
+from hud.models import Run
 from hud.pages import backends
 from hud.pages.overview import judged
 from hud.points import streams
@@ -93,8 +93,6 @@ def test_list_of_streams(wide: Run) -> None:
 
 
 def test_judged_night_reads_each_state_once(wide: Run) -> None:
-    comparison = backends.BackendComparison(
-        Stream.objects.get(pk=wide.stream_id), backends.BackendFilters(), {}, [], only_arch=True
-    )
+    comparison = backends.BackendComparison(wide.stream, backends.BackendFilters(), {}, [], only_arch=True)
     assert judged.read(comparison, [wide.pk]).series == WIDE
     assert rows_read(lambda: judged.read(comparison, [wide.pk])) < 5 * WIDE
