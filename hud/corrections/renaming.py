@@ -22,6 +22,7 @@ from hud.models import (
     Host,
     Regression,
     Run,
+    RunSubject,
     Series,
     Target,
     Threshold,
@@ -33,6 +34,7 @@ from hud.states.regressions import ACTIVE
 from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 
+_OF_SUBJECT = ("run_id", "stream_id", "suite", "arch", "mode", "dtype")
 KINDS = ("suite", "case", "arch", "host")
 _PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE own.experiment_id = pair.old"
 _ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that of the twin stays
@@ -131,6 +133,11 @@ def _rename_experiments(done: Renaming, alias: Alias) -> None:
     # an upload finds them anew by their identity, and fills in the digest
     Series.objects.filter(experiment__in=renamed).update(digest=None)
     done.experiments, done.merged_experiments = len(ids), len(twins)
+    if kind in {"suite", "arch"}:
+        subjects = RunSubject.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
+        names = [{**row, kind: new} for row in subjects.values(*_OF_SUBJECT)]
+        RunSubject.objects.bulk_create([RunSubject(**row) for row in names], ignore_conflicts=True)
+        subjects.delete()
     if kind == "suite":
         done.runs = _rename_titles(old, new)
     if not Experiment.objects.filter(**{kind: old}).exists():

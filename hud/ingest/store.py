@@ -202,6 +202,7 @@ def _copy_alone(rows: Collection[tuple[Any, ...]], runs: Mapping[int, Run]) -> N
     copy_rows("hud_point", _OF_POINT, (_point_row(row, ends[row[0]]) for row in rows))
     own = {row[0] for row in rows}
     points.count_points(own)
+    points.note_subjects((row[0], row[1]) for row in rows)
     execute("INSERT INTO hud_unjudgedrun (run_id) SELECT unnest(%s::int[])", [int_array(own)])
 
 

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from hud.models import ACTIVE, Backlog, OverdueSuite, Stream
+from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
 
 LATE = timedelta(hours=36)
@@ -61,38 +62,47 @@ def waiting(stream_id: int | None = None) -> Waiting:
 
 def overdue_suites(now: datetime, stream: Stream | None = None) -> list[OverdueSuite]:
     """Return each suite and arch that is overdue on the default branch of a stream, or of any that is not
-    archived, the longest first: 1 statement over the states of series, no history. The rows are not stored.
-    Where every series of a suite has a single point, it was uploaded once, and nobody waits for more.
+    archived, the longest first: 1 statement over the runs of the last weeks. The rows are not stored. Where
+    every series of a suite has a single point, it was uploaded once, and nobody waits for more.
 
     The time is that of the measurement: of a run of ours its end, of an upload what it says. Where it says a
     commit's alone, it is the time of the upload, unless the commit is so old that this is a backfill.
     """
     rows = fetch_tuples(
         """
-        SELECT w.name, e.suite, e.arch, max(
-            CASE WHEN r.finished IS NOT NULL AND r.upload_id IS NULL THEN r.finished
-                WHEN r.order_time_source = 'commit'
-                    AND r.created - p.newest < %(given_up)s THEN r.created
-                ELSE p.newest END)
-        FROM (
-            SELECT t.stream_id, t.experiment_id, s.run_id, max(s.order_time) AS newest,
-                bool_or(s.several) AS several
-            FROM (SELECT series_id, run_id, order_time, cardinality(recent) > 1 AS several
-                FROM hud_seriesstate OFFSET 0) s
-            JOIN hud_series t ON t.id = s.series_id
-            WHERE %(stream)s::int IS NULL OR t.stream_id = %(stream)s
-            GROUP BY t.stream_id, t.experiment_id, s.run_id
-        ) p
-        JOIN hud_experiment e ON e.id = p.experiment_id
-        JOIN hud_run r ON r.id = p.run_id
-        JOIN hud_stream w ON w.id = p.stream_id AND w.archived IS NULL
-        GROUP BY w.name, e.suite, e.arch HAVING bool_or(p.several)
+        SELECT w.name, own.suite, own.arch, own.newest FROM (
+            SELECT o.stream_id, o.suite, o.arch, max(
+                CASE WHEN r.finished IS NOT NULL AND r.upload_id IS NULL THEN r.finished
+                    WHEN r.order_time_source = 'commit'
+                        AND r.created - r.order_time < %(given_up)s THEN r.created
+                    ELSE r.order_time END) AS newest
+            FROM hud_run r JOIN hud_runsubject o ON o.run_id = r.id
+            WHERE greatest(r.created, r.finished) > %(now)s - %(given_up)s
+                AND NOT r.rerun AND r.branch = ANY(%(branches)s)
+            GROUP BY 1, 2, 3
+        ) own JOIN hud_stream w ON w.id = own.stream_id AND w.archived IS NULL
+        WHERE (%(stream)s::int IS NULL OR w.id = %(stream)s)
+            AND own.newest > %(now)s - %(given_up)s AND own.newest < %(now)s - %(late)s
+            AND EXISTS (SELECT FROM hud_runsubject o WHERE (o.stream_id, o.suite, o.arch)
+                = (own.stream_id, own.suite, own.arch) HAVING count(DISTINCT run_id) > 1)
+            AND EXISTS (
+                SELECT FROM hud_experiment e CROSS JOIN LATERAL (
+                    SELECT FROM hud_series s CROSS JOIN LATERAL (
+                        SELECT FROM hud_seriesstate WHERE series_id = s.id AND cardinality(recent) > 1
+                            OFFSET 0) t
+                    WHERE s.experiment_id = e.id AND s.stream_id = own.stream_id OFFSET 0) several
+                WHERE e.suite = own.suite AND e.arch = own.arch)
         """,
-        {"given_up": GIVEN_UP, "stream": stream and stream.pk},
+        {
+            "now": now,
+            "given_up": GIVEN_UP,
+            "late": LATE,
+            "stream": stream and stream.pk,
+            "branches": stored_names(),
+        },
     )
-    late = [row for row in rows if LATE < now - row[3] <= GIVEN_UP]
     branch = str(settings.HUD_DEFAULT_BRANCH)
     return [
         OverdueSuite(stream=name, suite=suite, branch=branch, arch=arch, since=since)
-        for name, suite, arch, since in sorted(late, key=lambda row: (row[3], *row[:3]))
+        for name, suite, arch, since in sorted(rows, key=lambda row: (row[3], *row[:3]))
     ]

@@ -28,7 +28,7 @@ from hud.judging.regressions.follow import BEFORE_ALL, Judged
 from hud.judging.rules.thresholds import Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Rule, Verdict
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, VERDICT_CODES, Point, Series, SeriesState
-from hud.points.write import count_points
+from hud.points.write import count_points, touch_runs
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples, given_rows, insert, real
 from runner.schema.statistics import median
@@ -324,7 +324,9 @@ def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
         """,  # noqa: S608 — names of columns  # nosec B608
         [msgspec.json.encode(rows).decode()],
     )
-    count_points(run for run, *verdicts in judged if regressed in verdicts)
+    counted = {run for run, *verdicts in judged if regressed in verdicts}
+    count_points(counted)
+    touch_runs({run for run, *_verdicts in judged} - counted)
 
 
 def _write_states(judged: Sequence[Judged]) -> None:

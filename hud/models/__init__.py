@@ -19,6 +19,7 @@ from hud.models.points import (
     Measurement,
     Point,
     PointFields,
+    RunSubject,
     SidePoint,
     UnjudgedRun,
     words_are_reason,

@@ -123,6 +123,24 @@ class UnjudgedRun(NamedRow):
     run = models.ForeignKey(Run, models.CASCADE)
 
 
+class RunSubject(NamedRow):
+    """A suite on an arch, in a mode and dtype, of which a run has results: pages and ticks learn from it what
+    there is without reading points."""
+
+    run = models.ForeignKey(Run, models.CASCADE, db_index=False, related_name="subjects")
+    stream = models.ForeignKey(Stream, models.CASCADE, db_index=False, related_name="+")  # its run's
+    suite = models.CharField(max_length=60)
+    arch = models.CharField(max_length=100, blank=True)
+    mode = models.CharField(max_length=40, blank=True)
+    dtype = models.CharField(max_length=40, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "suite", "arch", "mode", "dtype"], name="run_subject")
+        ]
+        indexes = [models.Index(fields=["stream", "suite", "arch", "mode", "dtype"], name="stream_subject")]
+
+
 # What the judge says of a point, as the small integer that the store keeps.
 VERDICTS = ("new", "unchanged", "improved", "regressed", "inconclusive", "failed", "not_run")
 VERDICT_CODES = {name: code for code, name in enumerate(VERDICTS)}

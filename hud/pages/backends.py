@@ -1,7 +1,6 @@
 """What the overview and the compilers' page show of suites and backends."""
 
-import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from hud.pages.backends_table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, select, words
 from hud.points import expectations, streams
 from hud.points import nights as of_nights
+from hud.points.kept import Kept
 from hud.points.nights import Night, Results, Subject
 from hud.points.read import NEWEST_POINT
 from hud.runs.branches import branch_or_default, other_branch, stored_names
@@ -89,6 +89,12 @@ class BackendComparison:
     def sides(self) -> list[Night]:
         """Return the nights that the pickers offer, newest first."""
         return self.nights[::-1]
+
+    @property
+    def versions(self) -> tuple[object, ...]:
+        """Return what changes with the points of the sides, or of their subject."""
+        nights = [(night.runs, night.versions) for night in (self.base, self.head) if night]
+        return self.stream.pk, self.only_arch, *self.filters.subject.values(), *nights
 
     @property
     def scope(self) -> Scope:
@@ -302,7 +308,7 @@ def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None
     return far[-1] if far else older[0] if older else None
 
 
-_kept: OrderedDict[tuple[Any, ...], tuple[float, Table]] = OrderedDict()
+_kept = Kept(_MOST_KEPT)
 
 
 def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Table:
@@ -315,17 +321,15 @@ def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Tab
     known = frozenset(pk for (pk,) in rows)
     names = head.side, base and base.side  # which make no difference between nights
     key = (subject, base, head, names, tuple(trend), page.filters.formulas, known)
-    now = time.monotonic()
-    if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
-        return _kept[key][1]
-    table = of_table.build(base, head, trend, page.results, known)
-    if page.filters.formulas:
-        of_table.use_hud_formulas(table, page.results)
-    if all(night.complete for night in (*trend, head, *([base] if base else []))):
-        _kept[key] = now, table
-        while len(_kept) > _MOST_KEPT:
-            _kept.popitem(last=False)
-    return table
+
+    def build() -> Table:
+        table = of_table.build(base, head, trend, page.results, known)
+        if page.filters.formulas:
+            of_table.use_hud_formulas(table, page.results)
+        return table
+
+    is_over = all(night.complete for night in (*trend, head, *([base] if base else [])))
+    return _kept.get(key, build) if is_over else build()
 
 
 def table_html(page: BackendComparison, *, chosen: str = "", backends: int | None = None) -> SafeString:

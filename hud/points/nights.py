@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.points import sides
+from hud.points.kept import KEPT_S
 from hud.points.sides import BadSide
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
@@ -31,7 +32,6 @@ _MOST_RUNS = 3000  # of one side
 _PIECE = 30  # nights that are read together
 _MOST_NIGHTS = 300  # that a table looks through
 NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
-KEPT_S = 600
 _MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
 PASSES, SPEEDUP, COMPILE, MEMORY = "accuracy", "speedup", "cold_compile", "memory"
@@ -237,13 +237,11 @@ def _with_points(runs: list[int], subject: Subject, stream: Stream) -> set[int]:
     """Return the runs that have a point of the subject, ceilings aside: 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT run FROM unnest(%(runs)s::int[]) run WHERE EXISTS (
-            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id AND s.stream_id = %(stream)s
-            JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
-                AND e.arch = %(arch)s AND e.mode = %(mode)s AND e.dtype = %(dtype)s
-            WHERE p.run_id = run AND p.status <> ALL(%(never)s))
+        SELECT DISTINCT run_id FROM hud_runsubject WHERE run_id = ANY(%(runs)s::int[])
+            AND stream_id = %(stream)s AND suite <> %(ceilings)s
+            AND arch = %(arch)s AND mode = %(mode)s AND dtype = %(dtype)s
         """,
-        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS, "never": NEVER},
+        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS},
     )
     return {run for (run,) in rows}
 

@@ -155,14 +155,10 @@ def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
     """Return what a stream has measured: subjects and suites, 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT arch, mode, dtype, suite FROM (
-            SELECT arch, mode, dtype, suite, array_agg(id) ids FROM hud_experiment GROUP BY 1, 2, 3, 4) alike
-        WHERE EXISTS (
-            SELECT FROM hud_series s WHERE experiment_id = ANY(alike.ids) AND stream_id = %(stream)s
-                AND EXISTS (SELECT FROM hud_point WHERE series_id = s.id AND status <> ALL(%(never)s)))
+        SELECT DISTINCT arch, mode, dtype, suite FROM hud_runsubject WHERE stream_id = %(stream)s
         ORDER BY 1, 2, 3, 4
         """,
-        {"stream": stream.pk, "never": NEVER},
+        {"stream": stream.pk},
     )
     return [(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from hud.models import (
+    NEVER_RAN,
     STATUS_CODES,
     STATUS_NAMES,
     VERDICT_CODES,
@@ -42,6 +43,7 @@ _DEFINITIONS = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
 _JUDGED = (
     "verdict", "change", "noise", "factor", "level", "level_points", "level_stream_id", "verdict_reason",
 )  # fmt: skip
+_NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
 _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
 
@@ -131,31 +133,64 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
             changed += _merge(runs, series)
         if changed:
             count_points(run for run, _series in ordered)
+            note_subjects(ordered)
     return changed
 
 
 def count_points(runs: Iterable[int]) -> None:
-    """Count the points of runs, and those that regressed. Also where the numbers stay: by a new version of
-    the row a page sees that what it keeps of the run is outdated."""
-    wanted = sorted(set(runs))
-    if not wanted:
-        return
-    execute(
-        """
-        UPDATE hud_run SET (points, regressed) = (
-            SELECT count(*), count(*) FILTER (WHERE verdict = %(regressed)s)
-            FROM hud_point WHERE run_id = own.id)
-        FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
-        WHERE hud_run.id = own.id
-        """,
-        {"runs": wanted, "regressed": VERDICT_CODES["regressed"]},
-    )
+    """Count the points of runs, and those that regressed."""
+    counted = """(points, regressed) = (SELECT count(*), count(*) FILTER (WHERE verdict = %(regressed)s)
+        FROM hud_point WHERE run_id = own.id)"""
+    touch_runs(runs, counted)
+
+
+def touch_runs(runs: Iterable[int], changes: str = "points = hud_run.points") -> None:
+    """Make new versions of the rows of runs, by which pages see that what they keep of them is outdated."""
+    if wanted := sorted(set(runs)):
+        execute(
+            f"""
+            UPDATE hud_run SET {changes}
+            FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
+            WHERE hud_run.id = own.id
+            """,  # noqa: S608 — constants of this module  # nosec B608
+            {"runs": wanted, "regressed": VERDICT_CODES["regressed"]},
+        )
+
+
+def note_subjects(places: Iterable[tuple[int, int]]) -> None:
+    """Note of what the runs of these pairs of run and series have results."""
+    if ordered := sorted(set(places)):
+        execute(
+            """
+            INSERT INTO hud_runsubject (run_id, stream_id, suite, arch, mode, dtype)
+            SELECT DISTINCT own.run_id, s.stream_id, e.suite, e.arch, e.mode, e.dtype
+            FROM unnest(%s::int[], %s::int[]) AS own(run_id, series_id) CROSS JOIN LATERAL (
+                SELECT FROM hud_point WHERE run_id = own.run_id AND series_id = own.series_id
+                    AND status <> ALL(%s) LIMIT 1) p
+            CROSS JOIN LATERAL (
+                SELECT experiment_id, stream_id FROM hud_series WHERE id = own.series_id OFFSET 0) s
+            CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = s.experiment_id OFFSET 0) e
+            ORDER BY 1, 3, 4, 5, 6 ON CONFLICT DO NOTHING
+            """,
+            [*map(int_array, zip(*ordered, strict=True)), _NEVER],
+        )
 
 
 def make_of_runs(runs: Sequence[int]) -> int:
     """Make the points of these runs, whose measurements came or went; return how many changed."""
     of_runs = (kind.objects.filter(run__in=runs) for kind in (Measurement, Point, SidePoint))
-    return make(chain.from_iterable(rows.values_list("run_id", "series_id") for rows in of_runs))
+    changed = make(chain.from_iterable(rows.values_list("run_id", "series_id") for rows in of_runs))
+    execute(
+        """
+        DELETE FROM hud_runsubject own WHERE run_id = ANY(%s) AND NOT EXISTS (
+            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+            JOIN hud_experiment e ON e.id = s.experiment_id
+            WHERE p.run_id BETWEEN own.run_id AND own.run_id AND p.status <> ALL(%s)
+                AND (e.suite, e.arch, e.mode, e.dtype) = (own.suite, own.arch, own.mode, own.dtype))
+        """,
+        [list(runs), _NEVER],
+    )
+    return changed
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

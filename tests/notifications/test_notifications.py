@@ -350,8 +350,10 @@ def test_what_had_results_and_has_none_for_36_hours_is_overdue_once(receiver: Re
     stored = ((37, "micro", twice), (35, "on time", twice), (15 * 24, "given up", twice), (40, "once", [1.0]))
     for hours, suite, values in stored:
         at = now - timedelta(hours=hours)
-        measurement = create_measurement(create_experiment(suite=suite), at=at)
-        Run.objects.filter(pk=measurement.run_id).update(finished=at, created=at)
+        experiment = create_experiment(suite=suite)
+        for _value in values:
+            measurement = create_measurement(experiment, at=at)
+            Run.objects.filter(pk=measurement.run_id).update(finished=at, created=at)
         SeriesState.objects.create(
             series=measurement.series,
             class_key="",

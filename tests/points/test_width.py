@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from hud.models import Run
+from hud.corrections.deletion import delete
+from hud.corrections.renaming import rename
+from hud.judging.backlog import GIVEN_UP, LATE, overdue_suites
+from hud.judging.compare.points import Points
+from hud.judging.compare.sides import resolve
+from hud.models import STATUS_CODES, DetailedMeasurement, Experiment, Measurement, Run, RunSubject
 from hud.pages import backends
 from hud.pages.overview import judged
-from hud.points import streams
-from hud.sql import execute
-from tests.support.factories import create_environment, create_metric, create_run
+from hud.points import nights, streams, write
+from hud.points.nights import Subject
+from hud.sql import execute, fetch_tuples
+from tests.support.factories import (
+    create_environment,
+    create_experiment,
+    create_measurement,
+    create_metric,
+    create_run,
+)
 
 WIDE = 4000  # series, each with a point and a state
 _LARGE = {"hud_experiment", "hud_point", "hud_series", "hud_seriesstate"}
@@ -46,7 +61,9 @@ def _rows_of(plan: dict[str, Any]) -> float:
 @pytest.fixture
 def wide() -> Run:
     """Return the newest of two runs, of which each has measured as many series."""
-    older, newest = create_run(order_time="2026-11-20T00:00Z"), create_run(order_time="2026-11-21T00:00Z")
+    now = timezone.now()
+    older, newest = (create_run(order_time=now - timedelta(days=days), finished=now) for days in (3, 2))
+    Run.objects.update(finished=F("order_time"))
     environment, metric = create_environment(), create_metric("speedup")
     execute(
         """
@@ -80,6 +97,8 @@ def wide() -> Run:
         """,
         [newest.pk, environment.pk, newest.order_time, newest.stream_id],
     )
+    rows = fetch_tuples("SELECT run_id, series_id FROM hud_point")
+    write.note_subjects(rows)
     execute("ANALYZE hud_experiment, hud_series, hud_point, hud_seriesstate")
     return newest
 
@@ -92,7 +111,68 @@ def test_list_of_streams(wide: Run) -> None:
     assert rows_read(streams.read) < 3 * WIDE  # it counts the series
 
 
+def test_subjects_of_a_stream(wide: Run) -> None:
+    subject = Subject("h200", "inference", "float16")
+    assert streams.measured_by(wide.stream) == [(subject, "wide")]
+    assert rows_read(lambda: streams.measured_by(wide.stream)) == 0
+    assert nights._with_points([wide.pk, 0], subject, wide.stream) == {wide.pk}
+    assert rows_read(lambda: nights._with_points([wide.pk], subject, wide.stream)) == 0
+
+
+def test_overdue_suites(wide: Run) -> None:
+    late = wide.order_time + LATE
+    assert [suite.suite for suite in overdue_suites(late + timedelta(minutes=1))] == ["wide"]
+    assert rows_read(lambda: overdue_suites(late + timedelta(minutes=1))) < 10
+    assert overdue_suites(late - timedelta(minutes=1)) == []
+    assert overdue_suites(wide.order_time + GIVEN_UP) == []
+
+
+def test_a_suite_that_came_once_is_never_overdue(wide: Run) -> None:
+    RunSubject.objects.exclude(run=wide).delete()
+    assert overdue_suites(wide.order_time + 2 * LATE) == []
+
+
+def test_points_of_a_few_experiments(wide: Run) -> None:
+    side = resolve(f"run:{wide.pk}", wide.stream, {}, is_base=False)
+    metric, few = create_metric("speedup").pk, Experiment.objects.filter(suite="wide")[:3]
+    ids = [experiment.pk for experiment in few]
+    assert sorted(Points.read(side, [metric], ids).table.experiment) == sorted(ids)
+    assert rows_read(lambda: Points.read(side, [metric], ids)) < 20
+
+
+def test_subjects_follow_deletions_and_names() -> None:
+    kept, gone = (create_measurement(experiment=create_experiment(suite=name)) for name in ("one", "two"))
+    Run.objects.filter(pk=kept.run_id).update(commit="a" * 40)
+    assert set(RunSubject.objects.values_list("suite", flat=True)) == {"one", "two"}
+    delete(gone.run, who="olga")
+    rename(kind="suite", old="one", new="three", who="olga")
+    assert list(RunSubject.objects.values_list("run", "suite")) == [(kept.run_id, "three")]
+    write.unfold([(kept.run_id, kept.series_id)])
+    DetailedMeasurement.objects.all().delete()
+    write.make_of_runs([kept.run_id])
+    assert not RunSubject.objects.exists()
+
+
+def test_a_case_that_never_ran_is_no_subject() -> None:
+    create_measurement(value=None, status="not_run")
+    assert Measurement.objects.get().status == STATUS_CODES["not_run"]
+    assert not RunSubject.objects.exists()
+
+
 def test_judged_night_reads_each_state_once(wide: Run) -> None:
     comparison = backends.BackendComparison(wide.stream, backends.BackendFilters(), {}, [], only_arch=True)
-    assert judged.read(comparison, [wide.pk]).series == WIDE
-    assert rows_read(lambda: judged.read(comparison, [wide.pk])) < 5 * WIDE
+    assert judged.count(comparison, [wide.pk]).series == WIDE
+    assert rows_read(lambda: judged.count(comparison, [wide.pk])) < 5 * WIDE
+
+
+def test_judged_night_is_kept_until_its_run_changes(wide: Run) -> None:
+    def read() -> object:
+        comparison = backends.read(backends.BackendFilters(), wide.stream)
+        assert comparison.head
+        assert wide.pk in comparison.head.runs
+        return judged.read(comparison)
+
+    assert rows_read(read) > WIDE
+    assert rows_read(read) < 100
+    write.touch_runs([wide.pk])
+    assert rows_read(read) > WIDE

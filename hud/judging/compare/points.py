@@ -57,6 +57,13 @@ _ALL_OF_RUNS = f"(SELECT {_IN_RUNS}) point"  # at two thirds of what the newest 
 _OF_RUNS = f"""(
     SELECT DISTINCT ON (p.series_id) {_IN_RUNS} ORDER BY p.series_id, {_NEWEST_FIRST}) point
 """
+_OF_EXPERIMENTS = f"""(
+    SELECT DISTINCT ON (p.series_id) {_OF_SERIES} FROM unnest(%(experiments)s::int[]) AS own(id)
+    CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE experiment_id = own.id OFFSET 0) s
+    CROSS JOIN LATERAL (
+        SELECT * FROM hud_point WHERE run_id = ANY(%(runs)s::int[]) AND series_id = s.id OFFSET 0) p
+    WHERE {_RAN} ORDER BY p.series_id, {_NEWEST_FIRST}) point
+"""  # noqa: S608  # nosec B608
 # A side of an A/B run was not judged: its noise is that of the series' newest point.
 _OF_AB_SIDE = f"""(
     SELECT {_OF_SERIES} FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
@@ -119,6 +126,8 @@ class Points:
         """Return the points of these metrics, and experiments if given: 1 statement, 2 of a run with several
         points of a series."""
         statement = _ALL_OF_RUNS if len(side.runs) == 1 else _OF_RUNS
+        if experiments is not None:
+            statement = _OF_EXPERIMENTS
         if side.ab_side is not None:
             statement = _OF_AB_SIDE
         params = {

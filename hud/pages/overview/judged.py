@@ -8,6 +8,7 @@ from hud.judging.compare.judged import JudgedCell
 from hud.judging.compare.query import COMPARED, between
 from hud.models import STATUS_CODES, VERDICT_CODES
 from hud.pages.backends import BackendComparison
+from hud.points.kept import Kept
 from hud.sql import fetch_tuples
 
 
@@ -33,7 +34,21 @@ class JudgedNight:
         return 0 < self.referenced == self.compared - self.undecided
 
 
-def read(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
+_kept = Kept(64)
+
+
+def read(comparison: BackendComparison) -> tuple[JudgedNight, dict[int, JudgedCell]]:
+    """Return what became of the candidate's points, and what improved, while none of its runs changes: the
+    statements of `count` and `improved`, none for nights that this process has read."""
+
+    def judge() -> tuple[JudgedNight, dict[int, JudgedCell]]:
+        judged = count(comparison, comparison.head.runs if comparison.head else ())
+        return judged, improved(comparison, judged)
+
+    return _kept.get(comparison.versions, judge)
+
+
+def count(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
     """Count what became of the night's points on the page's arch: 1 statement."""
     base, filters = comparison.base, comparison.filters
     (counted,) = fetch_tuples(

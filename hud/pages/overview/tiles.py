@@ -9,12 +9,14 @@ from hud.models import Metric, OverdueSuite, Point
 from hud.pages.backends import BackendComparison
 from hud.pages.backends_table import suite_place
 from hud.pages.overview.look import shortfall
+from hud.points.kept import Kept
 from hud.points.nights import MODEL_SUITES
 from hud.points.read import NEWEST_POINT, metric_place
 from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_tuples
 
 _LINES = 2
+_kept = Kept(64)
 
 
 @dataclass
@@ -42,7 +44,9 @@ def read(
     arch = comparison.filters.arch
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
     late = {schedule.suite for schedule in overdue if schedule.arch == arch}
-    rows = _means(list(tiles), arch, comparison.stream.pk, until) if tiles else []
+    versions = tuple((night.runs, night.versions) for night in comparison.nights_of_stream)
+    key = tuple(tiles), arch, comparison.stream.pk, until, versions
+    rows = _kept.get(key, lambda: _means(*key[:-1])) if tiles else []
     metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:
         tile = tiles[suite]

@@ -154,8 +154,7 @@ def read(
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
-    judged = judged_night.read(comparison, night_runs)
-    better = judged_night.improved(comparison, judged)
+    judged, better = judged_night.read(comparison)
     causes = regressions.waiting(comparison.scope)
     regressed = {line.series_id for cause in causes for line in cause.lines}
     shown_regressed = regressed if with_regressed else set()
