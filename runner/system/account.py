@@ -55,8 +55,8 @@ def prepare(data: Path, pythons: Iterable[str], accelerators: int = 1) -> str:
                 **process_options(),
             )
     except (OSError, subprocess.SubprocessError) as error:
-        uid = os.environ.pop(UID)
-        return f"user {uid} cannot work in {data}, or start an interpreter: {error}"
+        chosen = os.environ.pop(UID)
+        return f"user {chosen} cannot work in {data}, or start an interpreter: {error}"
     return ""
 
 
