@@ -95,7 +95,15 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
         postgres = quick_postgres(folder / "postgres")
         with (folder / "postgres" / "pg" / "pg_hba.conf").open("a") as rules:
             rules.write("host all all 127.0.0.1/32 trust\n")
-        redis = [embedded.redis_binary()[0], "--port", str(redis_port), "--requirepass", "secret", "--save", ""]
+        redis = [
+            embedded.redis_binary()[0],
+            "--port",
+            str(redis_port),
+            "--requirepass",
+            "secret",
+            "--save",
+            "",
+        ]
         for line in ([*postgres.command, "-h", "127.0.0.1", "-p", str(port)], redis):
             process = subprocess.Popen(line, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             stack.callback(lambda process=process: (process.terminate(), process.wait(30)))
