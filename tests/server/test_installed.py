@@ -1,4 +1,4 @@
-"""The dashboard installed in a fresh Debian by the lines of docs/deploying.md, and run by those of its units."""
+"""Install the dashboard in a fresh Debian by docs/deploying.md, and run it by the lines of its units."""
 
 from __future__ import annotations
 
