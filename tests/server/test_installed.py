@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 
 from hud.server import embedded
 from tests.soak import Figures
+from tests.support.nginx import status_of
 from tests.support.servers import ROOT, end_process, free_port, quick_postgres
 from tests.support.waiting import wait_for
 
@@ -104,7 +105,7 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
         ]
         for line in ([*postgres.command, "-h", "127.0.0.1", "-p", str(port)], redis):
             process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            stack.callback(lambda process=process: (process.terminate(), process.wait(30)))
+            stack.callback(end_process, process, signal.SIGINT)
         url = f"postgresql://hud@127.0.0.1:{port}/hud"
         wait_for(lambda: answers(url), "PostgreSQL")
         yield {"DATABASE_URL": url, "REDIS_URL": f"redis://:secret@127.0.0.1:{redis_port}/0"}
@@ -150,22 +151,13 @@ def test_the_guide_installs_units_that_run(system: Path, tmp_path: Path, figures
                     continue
                 log = stack.enter_context((tmp_path / f"{unit}.log").open("wb"))
                 process = subprocess.Popen(as_unit, stdout=log, stderr=log)
-                stack.callback(end_process, process, 15)
-        for path in ("readyz", "statusz"):
-            url = f"http://127.0.0.1:{port}/{path}"
-            wait_for(lambda url=url: status(url) == 200, f"{path}: {logs(tmp_path)}", 60)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=20) as answer:
-            assert answer.status == 200
+                stack.callback(end_process, process, signal.SIGKILL)  # and with it its namespace
+        site = f"http://127.0.0.1:{port}"
+        wait_for(lambda: status_of(f"{site}/readyz") == 200, f"ready: {logs(tmp_path)}", 60)
+        wait_for(lambda: status_of(f"{site}/statusz") == 200, f"the parts: {logs(tmp_path)}", 60)
+        assert (system / "var/lib/compiler-hud/operator.json").exists()
     megabytes = sum(path.lstat().st_size for path in (system / CODE).rglob("*")) / 2**20
     figures.note("checkout with its packages", megabytes, "MiB")
-
-
-def status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
-            return int(answer.status)
-    except OSError:
-        return 0
 
 
 def logs(folder: Path) -> str:
