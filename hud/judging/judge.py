@@ -326,7 +326,7 @@ def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
     )
     counted = {run for run, *verdicts in judged if regressed in verdicts}
     count_points(counted)
-    touch_runs({run for run, *_verdicts in judged} - counted)
+    touch_runs({row["run_id"] for row in rows} - counted)  # also where only a state changes
 
 
 def _write_states(judged: Sequence[Judged]) -> None:

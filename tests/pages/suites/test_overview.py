@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from hud.judging.regressions.groups import make_causes
 from hud.models import Point, SeriesState, Stream, Target
+from hud.points.write import touch_runs
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
@@ -179,6 +180,7 @@ def test_it_says_whether_a_regression_could_be_found(client: Client) -> None:
     create_verdict(points[1], "unchanged")
     assert said() == (2, 1, False)
     SeriesState.objects.filter(series=points[0].series).update(headline=False)
+    touch_runs([run.pk])  # as the judge does
     assert said() == (1, 0, False), "only what may open a regression"
     assert client.get("/overview.json?branch=x").json()["unjudged"], (
         "main's regressions are not of this branch"
@@ -272,6 +274,7 @@ def test_what_only_a_reference_judged_is_not_said_to_have_not_regressed(client: 
     assert "nothing regressed" not in page.text
     assert "judged against nightly" in page.text
     Point.objects.filter(series=points[0].series).update(level_stream=None, verdict_code=1)
+    touch_runs([run.pk])
     page = client.get("/?stream=import")
     assert not page.context["page"].judged.is_by_reference
     assert "judged against nightly" in page.text
