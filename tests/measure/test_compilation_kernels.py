@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from runner.measure.compiler.counters import blind
-from runner.measure.kernels.produced import library_sizes, produced
+from runner.measure.kernels.produced import produced
 from runner.measure.kernels.profile import owners
+from runner.measure.kernels.sizes import library_sizes
 from runner.measure.kernels.slots import Call, Graph, Operand, graphs, slot_of
 from runner.measure.kernels.tuning import Ranking, config_text, template_config
 from runner.measure.timing.gpu_active_time import Work, active_time

@@ -33,6 +33,7 @@ _WRAPPER = ("AsyncCompile()", "cpp_wrapper_src")
 _SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
 _ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
+_HANDLE = re.compile(r"^ *(?:#|//) \[Provenance debug handles\] (?P<handle>\S+:\d+)$")
 _SOURCE = re.compile(r"= async_compile\.\w+\([^\n]*'''.*?\n'''", re.DOTALL)  # of a generated kernel
 _CODE = re.compile(  # also in the tuning block of a wrapper in C++
     r"^(?P<name>\w+) = async_compile\.\w+\((?:'(?P<function>\w+)')?[^\n]*'''\n(?P<code>.*?)^'''",
@@ -116,6 +117,7 @@ class Call:
     results: tuple[Operand, ...] = ()  # of an operator without `out=`, where the wrapper says their sizes
     iterations: int = 0  # of a Triton kernel, all of its programs together; 0 if unknown
     slot: str = ""
+    handle: str = ""  # by which inductor's provenance names the call
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ class _Scan:
         self._arrays: dict[str, str] = {}
         self._outputs: dict[str, Call] = {}  # by name of a library's result whose sizes were not checked yet
         self._origins: tuple[str, ...] = ()
+        self._handle = ""
         # What a wrapper in C++ has before its source tunes the kernels, in calls of its own.
         lines = _SOURCE.sub("", text.partition("cpp_wrapper_src")[2] or text).split("\n")
         for line in lines:
@@ -247,6 +250,8 @@ class _Scan:
     def _line(self, line: str) -> None:
         if match := _ORIGINS.search(line):
             self._origins = tuple(filter(None, (name.strip() for name in match["origins"].split(","))))
+        elif match := _HANDLE.match(line):
+            self._handle = match["handle"]
         elif not self._call(line):
             self._tensor(line)
 
@@ -324,8 +329,8 @@ class _Scan:
         self._add(name, False, (name if "." in name else f"aten.{name}",), operands)
 
     def _add(self, name: str, generated: bool, origins: tuple[str, ...], operands: list[Operand]) -> None:
-        self.calls.append(Call(name, generated, origins, tuple(operands)))
-        self._origins = ()
+        self.calls.append(Call(name, generated, origins, tuple(operands), handle=self._handle))
+        self._origins, self._handle = (), ""
 
     def _result(self, name: str, sizes: str, strides: str) -> None:
         """Note the sizes of a library's result, which inductor checks after the call."""
