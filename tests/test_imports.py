@@ -157,3 +157,34 @@ def test_no_shared_module_names_a_suite() -> None:
         suites = [imported for imported in imports(name) if imported.count(".") >= 2]
         named = [one for one in suites if below(one, ("runner.suites",)) and one.split(".")[2] in SUITES]
         assert not named, f"{name} imports the suite {named}"
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def names_of(context: type[ast.expr_context], *nodes: ast.AST) -> set[str]:
+    inside = (node for root in nodes for node in ast.walk(root))
+    return {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+
+
+def confused_globals(tree: ast.Module) -> set[str]:
+    """Return the functions and imports of a module that a comprehension reads, in a function in which another
+    comprehension binds the same name: there Python 3.12.1 raises UnboundLocalError."""
+    own = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    imported = (node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
+    own |= {alias.asname or alias.name for node in imported for alias in node.names}
+    confused: set[str] = set()
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        inside = [node for node in ast.walk(function) if isinstance(node, COMPREHENSIONS)]
+        bound = {node: names_of(ast.Store, *(part.target for part in node.generators)) for node in inside}
+        read = (names_of(ast.Load, node) - bound[node] for node in inside)
+        confused |= own & set().union(*bound.values()) & set().union(*read)
+    return confused
+
+
+def test_no_comprehension_binds_a_global_that_another_one_reads() -> None:
+    paths = [path for package in ("hud", "runner") for path in (ROOT / package).rglob("*.py")]
+    confused = {
+        str(path): names for path in paths if (names := confused_globals(ast.parse(path.read_text())))
+    }
+    assert not confused

@@ -242,7 +242,7 @@ def overlay(request: HttpRequest, uid: uuid.UUID, commit: str) -> HttpResponse:
     if commit not in {overlay_of(name)[1] for name in (run.interpreter, run.base_interpreter)} - {""}:
         raise Problem(404, "no such overlay of this task")
     try:
-        return HttpResponse(overlays.archive(commit), content_type="application/gzip")
+        return HttpResponse(overlays.archive_of(run, commit), content_type="application/gzip")
     except BadRequest as error:
         raise Problem(404, str(error)) from error
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import fields
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
@@ -22,6 +23,7 @@ from hud.api.schemas import (
     Filter,
     Items,
     MatrixBody,
+    StrictBody,
     file_answer,
     of_table,
     parameter,
@@ -46,7 +48,7 @@ from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
-_REF = r"^[0-9A-Za-z][0-9A-Za-z._/-]{0,199}$"
+_REF = r"^([0-9A-Za-z][0-9A-Za-z._/-]{0,199})?$"
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name commit:str
     pull_request:int|None=request_or_empty.pull_request retry_of:int|None=request_or_empty.retry_of_id""")
@@ -56,6 +58,13 @@ _PLAN = DataTable("""cases:list[str] left_out:list[dict[str,str]] tasks:int proc
     seconds:float|None queue_position:int|None starts_in_s:float|None stream:str pairs:int|None
     detects_percent:float|None power:float|None noise_assumed:bool|None""")
 _PLACE = DataTable("queue_position:int|None=position starts_in_s:float|None")
+
+
+class OverlayIn(StrictBody):
+    """A commit of a mirror, or a patch on it, by default on the commit of the interpreter's torch."""
+
+    ref: str = Field("", pattern=_REF)
+    patch: str = Field("", max_length=overlays.MOST_PATCH_CHARS, description="a unified diff")
 
 
 class RunIn(MatrixBody):
@@ -79,7 +88,7 @@ class RunIn(MatrixBody):
     commit: str = Field("", pattern=r"^[0-9A-Za-z._-]{0,64}$", description="else that of its torch")
     pull_request: int | None = Field(None, ge=1, le=2**31 - 1, description="its branch is else `pull/NUMBER`")
     run_class: RunClass = Field("person", alias="class", description="who waits: served in this order")
-    overlay: dict[Literal["ref"], Annotated[str, Field(pattern=_REF)]] = Field({}, description="see below")
+    overlay: OverlayIn | None = Field(None, description="see below")
 
 
 class _StartQuery(Filter):
@@ -165,21 +174,23 @@ def post_run(
     side compiles once. `pairs` is the most draws or pairs; `auto` is the default. `new_options` are inductor
     options of the candidate, by default compared with the same environment without them. `knobs` replace an
     experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
-    to that one. `overlay` names a commit of a mirror, whose Python files of torch's compiler are compared
-    with the interpreter as it is, on hosts that allow it; it needs the scope `code`.
+    to that one. `overlay` names a commit of a mirror, or has a patch on one, whose Python files of torch's
+    compiler are compared with the interpreter as it is, on hosts that allow it; it needs the scope `code`.
     """
     key, text = caller_key(request), request.headers.get("Idempotency-Key", "")
     RUNS.check(key.pk)
     _check_subject(given)
-    with transaction.atomic():
+    with transaction.atomic(), ExitStack() as stack:
         if query.dry_run:
-            plan = plan_of(_request(request, given), given.suite, given.cases)
+            plan = plan_of(_request(request, given, stack), given.suite, given.cases)
             transaction.set_rollback(True)
             return Status(200, plan)
         body = given.model_dump_json(by_alias=True).encode()
         content_key = hashlib.sha256(b"POST runs " + body).hexdigest()
         row, is_new = request_of(key, text, content_key) if text else (IdempotencyKey(), True)
-        run = _request(request, given) if is_new else row_of(Run, row.receipt["run"], related="request")
+        run = (
+            _request(request, given, stack) if is_new else row_of(Run, row.receipt["run"], related="request")
+        )
         if text and is_new:
             row.receipt = {"run": run.pk}
             row.save(update_fields=["receipt"])
@@ -187,7 +198,7 @@ def post_run(
     return Status(201, _run_out(run))
 
 
-def _request(request: HttpRequest, given: RunIn) -> Run:
+def _request(request: HttpRequest, given: RunIn, stack: ExitStack) -> Run:
     names = Aliases.read()
     host, arch = _host(names.current("host", given.host)), names.current("arch", given.arch)
     device, knobs = given.device, given.knobs or {}
@@ -195,7 +206,7 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         kinds = {item.device for item in visible_accelerators() if arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     may_run_code = "code" in effective_scopes(caller_key(request))
-    environment, base, commit = _sides(given, may_run_code=may_run_code)
+    environment, base, commit = _sides(given, stack, may_run_code=may_run_code)
     options = RunOptions(
         ResourceRequest(device, host, arch, given.labels, environment, base),
         who=who(request),
@@ -224,17 +235,20 @@ def _request(request: HttpRequest, given: RunIn) -> Run:
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
 
 
-def _sides(given: RunIn, *, may_run_code: bool) -> tuple[str, str, str]:
+def _sides(given: RunIn, stack: ExitStack, *, may_run_code: bool) -> tuple[str, str, str]:
     """Return the interpreters of candidate and baseline, and the commit. Raise Problem 403 or 422."""
-    if not given.overlay:
+    if given.overlay is None or not (given.overlay.ref or given.overlay.patch):
         return given.environment, given.base_environment, given.commit
     if not may_run_code:
         raise Problem(403, "this key has not the scope code")
-    plain = given.environment or requests.DEFAULT_INTERPRETER
+    plain, patch = given.environment or requests.DEFAULT_INTERPRETER, given.overlay.patch
+    able = (item for item in visible_accelerators() if given.host in {"", item.host.name})
     try:
-        commit = overlays.commit_of(given.overlay["ref"])
+        commit = overlays.commit_of(given.overlay.ref or overlays.torch_of(plain, able))
+        if patch:
+            commit = stack.enter_context(overlays.patched(commit, patch))
     except BadRequest as error:
-        raise Problem(422, str(error), at="/overlay/ref") from error
+        raise Problem(422, str(error), at=f"/overlay/{'patch' if patch else 'ref'}") from error
     return f"{plain}@{commit}", given.base_environment or plain, given.commit or commit
 
 

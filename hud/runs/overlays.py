@@ -1,14 +1,24 @@
 """Overlays: the Python files of torch at a commit of a mirror, in front of an interpreter's own. One is a
-name, `overlay_of` of `runner.schema.protocol`. Mirrors are only read."""
+name, `overlay_of` of `runner.schema.protocol`. Mirrors are only read: the commit of a patch is made anew in a
+store of its own, always the same one, and only the patch is kept."""
 
+import json
 import os
+import re
 import subprocess
-from collections.abc import Iterable
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from types import MappingProxyType
 
 from django.conf import settings
+from django.core.files.base import ContentFile
+from django.db import transaction
 
-from hud.models import Accelerator
+from hud.files import files
+from hud.models import Accelerator, Run
 from runner.schema.protocol import (
     MOST_OVERLAY_BYTES,
     OVERLAY_FOLDERS,
@@ -21,15 +31,33 @@ from runner.schema.suite import BadRequest
 _GIT_S = 10
 _MOST_SHOWN = 5  # files
 _LONGEST_NAME = 19  # of an interpreter, with a commit after it
+_NEVER_DECIDE = ("test/", "tests/", "docs/")  # files below these are in no wheel's compiler
+MOST_PATCH_CHARS = 256 * 1024
+_NO_PATCH = re.compile(  # links, modes, names that change, and bytes: only the text of Python files does
+    r"^(rename|copy|(dis)?similarity|old mode|new mode|GIT binary|Binary files|new file mode (?!100644$))",
+    re.MULTILINE,
+)
+_NOBODY = {f"GIT_{who}_{what}": "hud" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+_NOBODY |= {f"GIT_{who}_DATE": "@0 +0000" for who in ("AUTHOR", "COMMITTER")}  # the same commit every time
+# a folder of objects that stand beside those of mirrors, and what they were made of: base and patch
+_store: ContextVar[tuple[str, str, str] | None] = ContextVar("store", default=None)
 
 
-def git(path: str, *arguments: str) -> bytes:
-    """Return what a git command writes about a mirror. Raise OSError, or SubprocessError."""
+def git(path: str, *arguments: str, text: str = "", own: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """Return what a git command, which reads a text, writes about a mirror. Raise OSError, or
+    SubprocessError."""
     variables = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": os.devnull}
     variables |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+    if made := _store.get():
+        variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = made[0]
     command = ["git", f"--git-dir={path}", "-c", "core.quotePath=false", *arguments]
     done = subprocess.run(  # commands of ours, and refs that are no options  # nosec B603
-        command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S, check=True
+        command,
+        env={**variables, **own},
+        input=text.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        timeout=_GIT_S,
+        check=True,
     )
     return done.stdout
 
@@ -54,9 +82,65 @@ def labels_for(interpreters: Iterable[str]) -> dict[str, str]:
     return OVERLAYS_ALLOWED if any(overlay_of(name)[1] for name in interpreters) else {}
 
 
+def torch_of(name: str, able: Iterable[Accelerator]) -> str:
+    """Return the commit of the torch that an interpreter has on these accelerators' hosts. Raise BadRequest
+    where they have several or none."""
+    own = {item.host.facts.get("pythons", {}).get(name, {}).get("torch_git") for item in able} - {None, ""}
+    if len(own) != 1:
+        raise BadRequest(f"{name} has {len(own)} versions of torch: say the commit that the patch is of")
+    return str(own.pop())
+
+
 def commit_of(ref: str) -> str:
     """Return the commit that a ref is in a mirror. Raise BadRequest if none has it."""
     return _first("rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}").decode().strip()
+
+
+@contextmanager
+def patched(base: str, patch: str) -> Iterator[str]:
+    """Give the commit of a patch on a commit, which functions of this module know meanwhile. Raise
+    BadRequest for a patch of more than the text of Python files, or that does not apply."""
+    if len(patch) > MOST_PATCH_CHARS or _NO_PATCH.search(patch):
+        raise BadRequest(f"a patch is a unified diff of texts, at most {MOST_PATCH_CHARS} characters")
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "objects")
+        store.mkdir()
+        token = _store.set((str(store), base, patch))
+        try:
+            yield _applied(base, patch, store)
+        finally:
+            _store.reset(token)
+
+
+def _applied(base: str, patch: str, store: Path) -> str:
+    for path in settings.HUD_REPO_MIRRORS.values():
+        own = {**_NOBODY, "GIT_OBJECT_DIRECTORY": str(store), "GIT_INDEX_FILE": str(store.parent / "index")}
+        own["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = str(Path(path, "objects").absolute())
+        with suppress(OSError, subprocess.SubprocessError):
+            git(path, "read-tree", base, own=own)
+            git(path, "apply", "--cached", "-p1", "--whitespace=nowarn", "-", text=patch, own=own)
+            tree = git(path, "write-tree", own=own).decode().strip()
+            return git(path, "commit-tree", tree, "-p", base, own=own).decode().strip()
+    raise BadRequest(f"the patch does not apply to {base}")
+
+
+def keep_patch(run: Run) -> None:
+    """Keep the patch that a run is made for, with its artifacts, once its transaction ends."""
+    if made := _store.get():
+        content = ContentFile(json.dumps(made[1:]).encode())
+        transaction.on_commit(lambda: files.save(_patch_of(run), content))
+
+
+def archive_of(run: Run, commit: str) -> bytes:
+    """Return the files of an overlay of a run, as `archive`. Raise BadRequest."""
+    if not files.exists(_patch_of(run)):
+        return archive(commit)
+    with patched(*json.loads(files.read(_patch_of(run)))):
+        return archive(commit)
+
+
+def _patch_of(run: Run) -> str:
+    return f"artifacts/{run.pk}/overlay.json"
 
 
 def commits_between(base: str, head: str) -> list[str]:
@@ -77,7 +161,8 @@ def archive(commit: str) -> bytes:
 
 def _check_files(base: str, head: str) -> None:
     names = _first("diff", "--name-only", "--no-renames", "--end-of-options", base, head, "--")
-    others = [name for name in names.decode("utf-8", "replace").splitlines() if not is_in_overlay(name)]
+    changed = names.decode("utf-8", "replace").splitlines()
+    others = [name for name in changed if not (is_in_overlay(name) or name.startswith(_NEVER_DECIDE))]
     more = f" and {len(others) - _MOST_SHOWN} more files" if len(others) > _MOST_SHOWN else ""
     if others:
         raise BadRequest(f"cannot tell the commit: {', '.join(others[:_MOST_SHOWN])}{more} changed too")

@@ -245,6 +245,7 @@ def request_run(
         matching.assign_cards(run)
         action, detail = "run.overlay" if commits else "run.request", {**selection, "commits": commits}
         audit.note(who=options.who, action=action, subject=f"run {run.pk}", detail=detail)
+        overlays.keep_patch(run)
         transaction.on_commit(lambda: matching.ring_idle(again_s=0, run_id=run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
 

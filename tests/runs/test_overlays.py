@@ -26,8 +26,29 @@ _LINE = [
     ("Start", [_INDUCTOR, "torch/_dynamo/a.py", "torch/_dynamo/notes.txt", "torch/nn/linear.py"]),
     ("Lower", [_INDUCTOR, "torch/_export/new.py"]),
     ("Trace", ["torch/_dynamo/a.py"]),
-    ("Elsewhere", ["aten/src/kernel.cpp", "torch/_inductor/template.h", *(f"test/{n}.py" for n in range(9))]),
+    (
+        "Elsewhere",
+        ["aten/src/kernel.cpp", "torch/_inductor/template.h", *(f"torch/nn/{n}.py" for n in range(9))],
+    ),
+    ("Tests", ["test/inductor/test_ir.py", "docs/source/ir.md"]),
 ]
+PATCH = """\
+--- a/torch/_inductor/ir.py
++++ b/torch/_inductor/ir.py
+@@ -1 +1 @@
+-0
+\\ No newline at end of file
++planted = True
+--- /dev/null
++++ b/torch/_dynamo/new.py
+@@ -0,0 +1 @@
++new = True
+"""
+
+
+def added(path: str, mode: str = "100644", text: str = "new") -> str:
+    head = f"diff --git a/{path} b/{path}\nnew file mode {mode}\n"
+    return f"{head}--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}\n"
 
 
 @pytest.fixture
@@ -99,6 +120,80 @@ def test_other_files_in_the_range_are_named(client: Client, host: Accelerator, s
     type(host.host).objects.update(facts=facts)  # of a host that lies
     assert ask(client, {"overlay": {"ref": shas[1]}}).status_code == 422
     assert not Run.objects.exists()
+
+
+def test_tests_and_docs_in_the_range_decide_nothing(
+    client: Client, host: Accelerator, shas: list[str]
+) -> None:
+    facts = {"pythons": {"default": {"torch": "2.13.0", "torch_git": shas[3]}}}
+    type(host.host).objects.update(facts=facts)
+    assert ask(client, {"overlay": {"ref": shas[4]}}).status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("ref", [True, False])
+def test_a_patch_is_a_commit_of_its_own_which_the_host_gets(
+    client: Client, host: Accelerator, shas: list[str], ref: bool
+) -> None:
+    overlay = {"patch": PATCH, **({"ref": shas[0]} if ref else {})}
+    assert client.post("/api/v1/runs").status_code == 401
+    answers = [ask(client, {"overlay": overlay}) for _time in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201], answers[0].content
+    first, second = (Run.objects.get(pk=answer.json()["id"]) for answer in answers)
+    assert (first.interpreter, first.base_interpreter) == (second.interpreter, "default")  # the same commit
+    commit = first.interpreter.partition("@")[2]
+    assert commit not in shas
+    assert Audit.objects.filter(action="run.overlay", detail__commits=[commit]).count() == 2
+    task = tasks.claim(accelerator=host, nonce="n")
+    assert task
+    key = create_key(name="h", scopes=["host"], who="t", host=host.host)[1]
+    headers = {"authorization": f"Bearer {key}", "x-task-token": str(task.token)}
+    body = client.get(f"/api/v1/tasks/{task.uid}/overlay/{commit}", headers=headers).content
+    with tarfile.open(fileobj=io.BytesIO(body), mode="r:gz") as tar:
+        files = ((member.name, tar.extractfile(member)) for member in tar if member.isreg())
+        contents = {name: file.read() for name, file in files if file}
+    assert contents[_INDUCTOR] == b"planted = True\n"
+    assert contents["torch/_dynamo/new.py"] == b"new = True\n"
+    assert overlays.commit_of("main") == shas[-1]  # the mirror is as it was
+    with pytest.raises(BadRequest):
+        overlays.commit_of(commit)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "no patch",
+        PATCH.replace("-0", "-7"),  # of another file
+        added("torch/nn/new.py"),
+        added("torch/_inductor/new.so"),
+        added("torch/_inductor/../../outside.py"),
+        added("/etc/outside.py"),
+        added(".git/hooks/new.py"),
+        added("torch/_inductor/link.py", mode="120000", text="/etc/passwd"),
+        added("torch/_inductor/run.py", mode="100755"),
+        f"diff --git a/{_INDUCTOR} b/torch/b.py\nrename from {_INDUCTOR}\nrename to torch/b.py\n",
+        "diff --git a/torch/_inductor/ir.py b/torch/_inductor/ir.py\nold mode 100644\nnew mode 120000\n",
+        f"{added('torch/_inductor/n.py')}GIT binary patch\nliteral 1\nIcmZPo000310RR91\n\n",
+        added("torch/_inductor/new.py", text="n" * overlays.MOST_PATCH_CHARS),
+    ],
+)
+def test_a_patch_of_anything_but_the_text_of_python_files_is_refused(
+    client: Client, host: Accelerator, patch: str
+) -> None:
+    answer = ask(client, {"overlay": {"patch": patch}})
+    assert answer.status_code == 422, answer.content
+    assert not Run.objects.exists()
+
+
+def test_a_patch_needs_the_scope_code_and_one_commit(
+    client: Client, host: Accelerator, shas: list[str]
+) -> None:
+    assert ask(client, {"overlay": {"patch": PATCH}}, "run").status_code == 403
+    facts = {"pythons": {"default": {"torch": "2.13.0", "torch_git": shas[1]}}}
+    other = create_host("h2", facts=facts)
+    create_accelerator(other, suites=["micro"], pythons=["default"], labels=OVERLAYS_ALLOWED)
+    assert ask(client, {"overlay": {"patch": PATCH}, "host": ""}).status_code == 422
+    assert ask(client, {"overlay": {"patch": PATCH}}).status_code == 201
 
 
 def test_an_overlay_needs_the_scope_code(client: Client, host: Accelerator, shas: list[str]) -> None:

@@ -237,7 +237,7 @@ def read(run: Run, filters: ResultFilters, size: int, *, grouped: bool) -> RunRe
 
 def _fill(run: Run, results: RunResults, keys: Sequence[Key]) -> None:
     """Add the points of a page, their regressions and environments."""
-    params = {"run": run.pk, "series": int_array({series for series, *_key in keys})}
+    params = {"run": run.pk, "series": int_array({series for series, *_rest in keys})}
     wanted = "WHERE run_id = %(run)s AND series_id = ANY(%(series)s::int[])"
     points: Sequence[PointFields]
     if run.is_ab:
@@ -260,7 +260,7 @@ def _fill(run: Run, results: RunResults, keys: Sequence[Key]) -> None:
         params,
     )
     results.regressions = {row[0]: row[1:] for row in moved}
-    environments = by_id(Environment, [environment for _series, environment, *_key in keys])
+    environments = by_id(Environment, [environment for _series, environment, *_rest in keys])
     results.environments = [environments[pk] for pk in sorted(environments)]
 
 
