@@ -29,6 +29,7 @@ from hud.points.sides import BadSide, Side, parse
 from hud.sql import attach, by_id, fetch_tuples
 from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
+from runner.schema.replay import has_operands, without_operands
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
@@ -130,6 +131,7 @@ class Code:
     change: Change
     base: str
     head: str
+    replays: Sequence[str] = ()  # binaries that can be run alone, the baseline's first
 
     @cached_property
     def diff(self) -> Diff | None:
@@ -336,9 +338,15 @@ def _codes(changes: Sequence[Change], slot: str) -> list[Code]:
     texts = code_of(binaries)
 
     def text_of(kernel: Kernel | None) -> str:
-        return texts.get(kernel.binary, "") if kernel else ""
+        return without_operands(texts.get(kernel.binary, "")) if kernel else ""
 
-    codes = [Code(change, text_of(change.base), text_of(change.head)) for change in changed]
+    def replays_of(change: Change) -> list[str]:
+        binaries = dict.fromkeys(kernel.binary for kernel in (change.base, change.head) if kernel)
+        return [binary for binary in binaries if has_operands(texts.get(binary, ""))]
+
+    codes = [
+        Code(change, text_of(change.base), text_of(change.head), replays_of(change)) for change in changed
+    ]
     return [code for code in codes if code.base or code.head]
 
 

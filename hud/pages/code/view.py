@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from hud.judging.compare.kernel_table import KernelTable
@@ -12,9 +12,11 @@ from hud.judging.compare.lines import LINES, by_line
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import one_of, words
+from hud.points.kernels import code_of
 from hud.points.sides import BadSide
 from hud.sql import fetch_models
 from hud.tables.table import IDENTITY, DataTable
+from runner.schema.replay import replay_file
 
 _COMPARABLE = DataTable[Any](
     *IDENTITY.columns,
@@ -65,6 +67,17 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "complaints": complaints,
     }
     return render(request, "code/code.html", context)
+
+
+def replay(request: HttpRequest, binary: str) -> HttpResponse:
+    """Answer with the file that runs a stored kernel alone. Raise Http404 without its code or operands."""
+    try:
+        text = replay_file(code_of([binary]).get(binary, ""))
+    except (ValueError, RecursionError) as error:
+        raise Http404(f"{error}") from error
+    answer = HttpResponse(text, content_type="text/x-python; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="kernel-{binary}.py"'
+    return answer
 
 
 def _sides(line: Any) -> tuple[str, str, str]:

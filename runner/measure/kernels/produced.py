@@ -16,7 +16,7 @@ from runner.measure.compiler.kernels import kernels as generated_kernels
 from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels import lines, pinning, tuning
 from runner.measure.kernels.profile import Owner, owners
-from runner.measure.kernels.sizes import library_sizes, moved_bytes
+from runner.measure.kernels.sizes import library_sizes, moved_bytes, pointers
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
 from runner.measure.recorder import Result
@@ -25,6 +25,7 @@ from runner.measure.timing import gpu_active_time
 from runner.measure.timing.gpu_active_time import Work, union
 from runner.schema.compilations import ANATOMY, COMPILED, Compiled, Kernel, KernelKind, digest
 from runner.schema.records import Json
+from runner.schema.replay import with_operands
 
 _CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
 _MOST_CODE = 10  # of the largest kernels
@@ -152,7 +153,7 @@ def _kernels(
             if call.generated:
                 generated = graph.kernels[call.name]
                 sizes = [(moved_bytes(generated, kernel.kind, call), kernel.flops) for call in calls]
-                code[kernel.binary] = generated.code
+                code[kernel.binary] = _with_operands(generated, call)
             else:
                 sizes = [library_sizes(call) for call in calls]
             kernels.append(profile.timed(kernel, number, places, sizes))
@@ -256,6 +257,15 @@ def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
         times_us.append((busy_us, max(ends) - min(begins) - busy_us, overlap_us))
     busy, gaps, overlap = (round(median(several), 3) for several in zip(*times_us, strict=True))
     return Compiled(busy_us=busy, gaps_us=gaps, overlap_us=overlap)
+
+
+def _with_operands(generated: Generated, call: Call) -> str:
+    """Return the code with what it is called with, where that is known."""
+    operands = [[one.dtype, one.sizes, one.strides] for one in call.operands]
+    are_known = all(one.bytes is not None and one.strides is not None for one in call.operands)
+    if not are_known or len(pointers(generated)) != len(operands):
+        return generated.code
+    return with_operands(generated.code, operands, call.numels)
 
 
 def _generated(graph: Graph, call: Call) -> Kernel:

@@ -11,13 +11,18 @@ _POINTER = re.compile(r"'(?P<name>\w+)': '\*\w+'|(?:const )?\w+\* (?P<name_cpp>\
 _HEAD = re.compile(r"'signature': \{[^}]*\}|extern \"C\"[^{;]*")
 
 
+def pointers(kernel: Generated) -> list[str]:
+    """Return the parameters of a generated kernel that are operands."""
+    head = _HEAD.search(kernel.code)
+    return [match["name"] or match["name_cpp"] for match in _POINTER.finditer(head[0])] if head else []
+
+
 def moved_bytes(kernel: Generated, kind: KernelKind, call: Call) -> int | None:
     """Return the bytes of a generated kernel's operands, of one that it writes in place twice.
 
     An operand of which the kernel gathers some elements counts as often as its code can access one.
     """
-    head = _HEAD.search(kernel.code)
-    names = [match["name"] or match["name_cpp"] for match in _POINTER.finditer(head[0])] if head else []
+    names = pointers(kernel)
     if len(names) != len(call.operands):
         return None
     iterations = call.iterations if kind in {"pointwise", "reduction"} else 0

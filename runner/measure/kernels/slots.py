@@ -87,6 +87,7 @@ class Operand:
 
     dtype: str
     sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None = field(default=None, compare=False)  # None if unknown
 
     @property
     def bytes(self) -> int | None:
@@ -115,9 +116,14 @@ class Call:
     origins: tuple[str, ...]
     operands: tuple[Operand, ...]  # with `out=` last
     results: tuple[Operand, ...] = ()  # of an operator without `out=`, where the wrapper says their sizes
-    iterations: int = 0  # of a Triton kernel, all of its programs together; 0 if unknown
+    numels: tuple[int, ...] = ()  # of a Triton kernel, the last arguments; () if unknown
     slot: str = ""
     handle: str = ""  # by which inductor's provenance names the call
+
+    @property
+    def iterations(self) -> int:
+        """Return those of all programs of a Triton kernel together; 0 if unknown."""
+        return prod(self.numels) if self.numels else 0
 
 
 @dataclass(frozen=True)
@@ -263,8 +269,8 @@ class _Scan:
                 self._add(name, True, self._origins, self._operands(match["operands"]))
                 sizes = _ITERATED.search(match["operands"])
                 if sizes:
-                    iterations = prod(int(size) for size in re.findall(r"\d+", sizes[1]))
-                    self.calls[-1] = replace(self.calls[-1], iterations=iterations)
+                    numels = tuple(map(int, re.findall(r"\d+", sizes[1])))
+                    self.calls[-1] = replace(self.calls[-1], numels=numels)
                 return True
         if match := _LIBRARY_CPP.search(line):
             self._library_cpp(match)
@@ -366,8 +372,11 @@ class _Scan:
         numbers = [self._number(text) for text in sizes.split(",") if text.strip()]
         steps = [text.strip().rstrip("L") for text in strides.split(",") if text.strip()]
         repeated = [step == "0" for step in steps] if len(steps) == len(numbers) else [False] * len(numbers)
+        own = [self._number(step) for step in steps]
         return Operand(
-            dtype, tuple(1 if again else size for size, again in zip(numbers, repeated, strict=True))
+            dtype,
+            tuple(1 if again else size for size, again in zip(numbers, repeated, strict=True)),
+            tuple(own) if len(own) == len(numbers) and min(own, default=0) >= 0 else None,
         )
 
     def _number(self, text: str) -> int:

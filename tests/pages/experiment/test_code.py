@@ -20,9 +20,10 @@ from hud.judging.attribution import attribute
 from hud.judging.compare import kernels as query
 from hud.judging.compare.diff import compare
 from hud.judging.compare.kernel_table import CauseGroup, KernelTable, config_change
-from hud.models import IMPORT, Experiment, Run, Stream
+from hud.models import IMPORT, Experiment, KernelCode, Run, Stream
 from hud.points.sides import BadSide, parse
 from runner.schema.compilations import Compiled, Note
+from runner.schema.replay import with_operands
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
 from tests.support.factories import create_environment, create_experiment, create_measurement, create_run
 from tests.support.pages import page_of
@@ -384,3 +385,27 @@ def test_of_two_configurations_the_difference_is_shown() -> None:
     assert config_change(one, other) == "XBLOCK 1 → 8"
     assert config_change(one, one) == "XBLOCK 1, num_warps 4"
     assert config_change(None, kernel("mm", config="ATen mm")) == "ATen, mm"
+
+
+def test_a_stored_kernel_is_a_file_to_run(client: Client, db: None) -> None:
+    model = create_experiment()
+    known, unknown = kernel("known", 10.0), kernel("unknown", 10.0)
+    operands = [["bfloat16", [4, 8], [8, 1]]] * 6
+    code = {"known": with_operands(BEFORE, operands, [32]), "unknown": BEFORE}
+    store(compiled(known, unknown), experiment=model, code=code)
+    one = side(Run.objects.get(), model)
+    pages = [
+        page_of(client, f"/code/?{urlencode({'base': one, 'head': one, 'kernel': each.slot})}")
+        for each in (known, unknown)
+    ]
+    address = f"/code/kernel-{known.binary}.py"
+    assert [address in page for page in pages] == [True, False]
+    assert "# operands" not in pages[0]  # of the code that is shown
+    answer = client.get(address)
+    assert BEFORE.strip() in answer.content.decode()
+    assert "_operand(torch.bfloat16, (4, 8), (8, 1), 1)" in answer.content.decode()
+    assert answer["Content-Disposition"].startswith("attachment")
+    for missing in (unknown.binary, "f" * 16, "%00"):
+        assert client.get(f"/code/kernel-{missing}.py").status_code == 404
+    KernelCode.objects.filter(text=code["known"]).update(text=f"{BEFORE}\n# operands: {'[' * 100_000}")
+    assert client.get(address).status_code == 404
