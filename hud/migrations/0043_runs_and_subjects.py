@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("hud", "0041_anatomy")]
+    dependencies: ClassVar = [("hud", "0042_lines")]
     operations: ClassVar = [
         migrations.CreateModel(
             "RunSubject",
