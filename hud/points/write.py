@@ -176,6 +176,24 @@ def note_subjects(places: Iterable[tuple[int, int]]) -> None:
         )
 
 
+def note_missing_subjects() -> None:
+    """Note of what runs have results of which nothing is noted: a release that did not note it may still
+    store some beside this one."""
+    execute(
+        """
+        INSERT INTO hud_runsubject (run_id, stream_id, suite, arch, mode, dtype)
+        SELECT DISTINCT r.id, s.stream_id, e.suite, e.arch, e.mode, e.dtype
+        FROM (SELECT id FROM hud_run WHERE points > 0
+            AND NOT EXISTS (SELECT FROM hud_runsubject WHERE run_id = hud_run.id) OFFSET 0) r
+        CROSS JOIN LATERAL (
+            SELECT series_id FROM hud_point WHERE run_id = r.id AND status <> ALL(%s) OFFSET 0) p
+        JOIN hud_series s ON s.id = p.series_id JOIN hud_experiment e ON e.id = s.experiment_id
+        ORDER BY 1, 3, 4, 5, 6 ON CONFLICT DO NOTHING
+        """,
+        [_NEVER],
+    )
+
+
 def make_of_runs(runs: Sequence[int]) -> int:
     """Make the points of these runs, whose measurements came or went; return how many changed."""
     of_runs = (kind.objects.filter(run__in=runs) for kind in (Measurement, Point, SidePoint))

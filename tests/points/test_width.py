@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -151,6 +152,14 @@ def test_subjects_follow_deletions_and_names() -> None:
     DetailedMeasurement.objects.all().delete()
     write.make_of_runs([kept.run_id])
     assert not RunSubject.objects.exists()
+
+
+def test_the_judge_notes_what_a_release_before_stored_beside_it() -> None:
+    create_measurement(experiment=create_experiment(suite="one"), value=1.0)
+    noted = set(RunSubject.objects.values_list("run", "suite"))
+    RunSubject.objects.all().delete()
+    call_command("judge", "--once")
+    assert set(RunSubject.objects.values_list("run", "suite")) == noted != set()
 
 
 def test_a_case_that_never_ran_is_no_subject() -> None:

@@ -12,6 +12,7 @@ from hud.judging.regressions.groups import make_causes
 from hud.judging.regressions.look_back import look_back
 from hud.management.rounds import RoundsCommand
 from hud.points.streams import note_nights
+from hud.points.write import note_missing_subjects
 
 _BEAT_S = 1.0
 
@@ -23,6 +24,7 @@ class Command(RoundsCommand):
         if self.once:  # what is pending includes large uploads
             call_command("imports", "--once")
         self.beaten = 0.0
+        note_missing_subjects()
 
     def round(self) -> int:
         began = timezone.now()
@@ -30,6 +32,7 @@ class Command(RoundsCommand):
         note_round(done, began)
         done = done or look_back() or make_causes()
         if done:
+            note_missing_subjects()
             note_nights()
         self.beat()
         return done
