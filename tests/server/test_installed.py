@@ -28,8 +28,8 @@ CODE = Path("opt/compiler-hud")
 UNITS = ("upgrade", "web", "tick", "imports", "judge")
 # As the units have it: all is read-only but the state folder, with a `/tmp` and devices of its own.
 PROTECTED = """
-mount --bind "$0" "$0"; cd "$0"; mount -o remount,bind,ro .
-mount --bind var/lib/compiler-hud var/lib/compiler-hud
+mount --bind "$0" "$0"; cd "$0"
+mount --bind var/lib/compiler-hud var/lib/compiler-hud; mount -o remount,bind,ro .
 mount -t tmpfs tmpfs tmp; mount -t tmpfs tmpfs dev; mkdir dev/shm; chmod 1777 tmp dev/shm
 for device in null zero urandom random; do touch dev/$device; mount --bind /dev/$device dev/$device; done
 mount -t proc proc proc
