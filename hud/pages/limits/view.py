@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.compare.kernel_table import short_name
+from hud.judging.compare.lines import without_folders
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
@@ -35,7 +36,13 @@ def _kernel(line: Any, _page: LimitsPage) -> SafeString:
     calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
     operators = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     about = join(line.bound, line.kind, operators, by=" · ")
-    return join(name, calls, element("span", about, css="dim under", title=operators))
+    short, lines = without_folders(_lines(line)), ", ".join(_lines(line))
+    below = element("span", short, css="dim under", title=lines) if lines else NOTHING
+    return join(name, calls, element("span", about, css="dim under", title=operators), below)
+
+
+def _lines(line: Any) -> list[str]:
+    return (line.lines or "").splitlines()
 
 
 def _experiment(experiment: Experiment, anchor: str = "") -> SafeString:
@@ -77,7 +84,8 @@ KERNELS = DataTable[Any, LimitsPage](
     Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
     Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
-    "share_of_ceiling=share bound run",
+    "share_of_ceiling=share bound run lines",
+    lines=_lines,
 )
 
 
@@ -120,6 +128,13 @@ EXPERIMENTS = DataTable[Any, LimitsPage](
     Column("covered", "Covered", "coverage", show=share, css="num"),
 )
 
+LINES = DataTable[Any, LimitsPage](
+    Column("line", "Line", show=lambda name: element("code", name), is_head=True),
+    Column("time_us", "Time", show=_us, css="num"),
+    Column("lost_us", "Lost", show=lambda us: NONE if us is None else _us(us), css="num"),
+    Column("kernels", "Kernels", css="num"),
+    Column("experiments", "Experiments", css="num"),
+)
 NAMELESS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),
     Column("kind", "Kind"),
@@ -146,6 +161,7 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
             ceilings=asdict(page.ceilings),
             models=EXPERIMENTS.rows(page.models),
             autotune_regret=REGRETS.rows(page.regrets),
+            lines=LINES.rows(page.lines),
             without_formula=NAMELESS.rows(page.nameless),
         )
     clear = streams.link(reverse("limits"))
@@ -160,6 +176,7 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
         ),
         "kernels": KERNELS.html(page.kernels, page, css="attribution", empty=_NO_KERNELS),
         "experiments": EXPERIMENTS.html(page.models, page, css="attribution", scroll="scroll tall"),
+        "lines": LINES.html(page.lines, page) if page.lines else "",
         "nameless": NAMELESS.html(page.nameless, page, scroll="scroll tall"),
         "none": query_string.none_matches(clear, "No experiment"),
         "complaints": complaints,
