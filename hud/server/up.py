@@ -190,7 +190,7 @@ def back_up_before_migration(options: Options) -> None:
     except backup.FAILURES as error:
         raise UpError(f"the backup before migration failed, and nothing has changed: {error}") from error
     say(f"Backup: {directory}, {backup.summary(manifest)}")
-    say(f"To go back, with the code of before: HUD_DATA=NEW .venv/bin/python manage.py restore {directory}")
+    say(f"To go back: HUD_DATA=NEW .venv/bin/python manage.py restore {directory}, then the code of before")
 
 
 async def serve(options: Options) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -28,8 +29,8 @@ CODE = Path("opt/compiler-hud")
 UNITS = ("upgrade", "web", "tick", "imports", "judge")
 # As the units have it: all is read-only but the state folder, with a `/tmp` and devices of its own.
 PROTECTED = """
-mount --bind "$0" "$0"; cd "$0"; mount -o remount,bind,ro .
-mount --bind var/lib/compiler-hud var/lib/compiler-hud
+mount --bind "$0" "$0"; cd "$0"
+mount --bind var/lib/compiler-hud var/lib/compiler-hud; mount -o remount,bind,ro .
 mount -t tmpfs tmpfs tmp; mount -t tmpfs tmpfs dev; mkdir dev/shm; chmod 1777 tmp dev/shm
 for device in null zero urandom random; do touch dev/$device; mount --bind /dev/$device dev/$device; done
 mount -t proc proc proc
@@ -153,13 +154,20 @@ def test_the_guide_installs_units_that_run(system: Path, tmp_path: Path, figures
                     continue
                 log = stack.enter_context((tmp_path / f"{unit}.log").open("wb"))
                 process = subprocess.Popen(as_unit, stdout=log, stderr=log)
-                stack.callback(end_process, process, signal.SIGKILL)  # and with it its namespace
+                stack.callback(end, process)
         site = f"http://127.0.0.1:{port}"
         wait_for(lambda: status_of(f"{site}/readyz") == 200, f"ready: {logs(tmp_path)}", 60)
         wait_for(lambda: status_of(f"{site}/statusz") == 200, f"the parts: {logs(tmp_path)}", 60)
         assert (system / "var/lib/compiler-hud/operator.json").exists()
     megabytes = sum(path.lstat().st_size for path in (system / CODE).rglob("*")) / 2**20
     figures.note("checkout with its packages", megabytes, "MiB")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the first process of a namespace, and so all of it: of another user, it outlives `unshare`."""
+    for first in psutil.Process(process.pid).children():
+        first.kill()
+    process.wait(30)
 
 
 def logs(folder: Path) -> str:
