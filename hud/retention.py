@@ -72,6 +72,8 @@ class OrphanFiles:
 def kinds() -> list[Rows | OrphanFiles]:
     """Return everything that has an end, with the limits of the settings."""
     requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
+    now = timezone.now()
+    longest = now + timedelta(seconds=settings.SESSION_COOKIE_AGE, days=1)  # else of a clock that was ahead
     logs = Task.objects.filter(finished__lt=_before(settings.HUD_KEEP_LOGS_DAYS), log_bytes__gt=0)
     return [
         Rows("task logs", logs, "log_bytes", {"log_bytes": 0}),
@@ -80,7 +82,7 @@ def kinds() -> list[Rows | OrphanFiles]:
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         Rows("ended imports", Import.objects.filter(finished__lt=requests)),
         Rows("use of limits", LimitUse.objects.filter(at__lt=requests)),
-        Rows("expired sessions", Session.objects.filter(expire_date__lt=timezone.now())),
+        Rows("expired sessions", Session.objects.exclude(expire_date__range=(now, longest))),
         Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
         OrphanFiles(),
     ]

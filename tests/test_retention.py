@@ -87,7 +87,9 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
         job = Import.objects.create(content_key=f"c{number}", state="done", finished=moment)
         Import.objects.filter(pk=job.pk).update(created=moment)
         LimitUse.objects.create(name="n", caller=key.pk, used=1, at=moment)
-        Session.objects.create(session_key=f"s{number}", session_data="", expire_date=moment + OLD / 2)
+        Session.objects.create(
+            session_key=f"s{number}", session_data="", expire_date=moment + timedelta(days=10)
+        )
         code = KernelCode.objects.create(digest=uuid.uuid4(), text="", delivered=moment)
         KernelBinary.objects.create(binary=f"{number:016}", code=code)
         audit.note(who="me", action="test", subject=f"{number}")
@@ -158,6 +160,13 @@ def test_after_a_jump_of_the_clock_nothing_is_pruned_for_a_day(own_data: Path) -
         assert bool(command.prune_at) is put_off
     command.prune()
     assert all(path.exists() for path in stay + go)
+
+
+@pytest.mark.parametrize("days", [-1, 13, 400])
+def test_sessions_that_a_clock_that_was_ahead_made_end(own_data: Path, days: int) -> None:
+    Session.objects.create(session_key="s", expire_date=timezone.now() + timedelta(days=days))
+    call_command("prune", stdout=StringIO())
+    assert Session.objects.exists() is (days == 13)
 
 
 @pytest.mark.parametrize("dies_at", ["before the rows", "after the rows"])

@@ -51,7 +51,8 @@ class StreamLine:
 def read() -> list[StreamLine]:
     """Return all streams, those with the newest results first and archived ones last: 2 statements, those
     that find the front stream, and 2 for each stream with runs."""
-    points, side_points = (kind.objects.filter(run=OuterRef("pk")) for kind in (Point, SidePoint))
+    of_run = {"run__gte": OuterRef("pk"), "run__lte": OuterRef("pk")}  # a range, as in `_HAS_SERIES`
+    points, side_points = (kind.objects.filter(**of_run) for kind in (Point, SidePoint))
     points = points.exclude(status_code__in=NEVER)
     measured = Run.objects.filter(Exists(points) | Exists(side_points))
     newest = measured.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
@@ -93,7 +94,8 @@ def listed() -> list[Any]:
     with something, of this stream or another. 1 statement."""
     newest = """LEFT JOIN LATERAL (
         SELECT created FROM hud_run WHERE stream_id = own.id AND own.archived IS NULL AND (
-            EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id AND status <> ALL(%(never)s))
+            EXISTS (SELECT FROM hud_point WHERE run_id BETWEEN hud_run.id AND hud_run.id
+                AND status <> ALL(%(never)s))
             OR EXISTS (SELECT FROM hud_sidepoint WHERE run_id = hud_run.id))
         ORDER BY order_time DESC LIMIT 1) r ON true"""
     may_wait = """EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)

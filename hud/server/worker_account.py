@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal, get_args
 
-from runner.schema.accounts import first_uid
+from runner.schema.accounts import benchmark_uids, first_uid, home_of
 from runner.schema.protocol import without_secrets
 
 Account = Literal["agent", "redis", "postgres", "benchmarks"]
@@ -34,7 +34,7 @@ def uid_of(data: Path, account: Account = "agent") -> int:
 def prefix(data: Path) -> tuple[str, ...]:
     """Return a command prefix that changes to the agent's account and ends with its parent."""
     rights = [f"--{kind}={_RIGHTS}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
-    groups = {GROUP, uid_of(data, "benchmarks")}
+    groups = {GROUP, *_benchmarks(data)}
     return (*_prefix(data, uid_of(data), groups), "--pdeathsig=TERM", *rights)
 
 
@@ -61,6 +61,15 @@ def _open_way(modes: Mapping[Path, int]) -> None:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
         os.chown(path, -1, GROUP)
         path.chmod(path.stat().st_mode & 0o7001 | mode)
+
+
+def _benchmarks(data: Path) -> list[int]:
+    """Return the user ids of benchmarks, one for each accelerator of this machine."""
+    return benchmark_uids(uid_of(data, "benchmarks"), data / "agent", _accelerators())
+
+
+def _accelerators() -> int:
+    return len(list(Path("/dev").glob("nvidia[0-9]*"))) or 1
 
 
 def give(uid: int, *paths: Path, group: int = GROUP) -> None:
@@ -109,8 +118,11 @@ def prepare(data: Path, run: Path) -> str:
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "home").mkdir(exist_ok=True)
     give(uid_of(data), folder)
-    uid = uid_of(data, "benchmarks")  # another one where the data folder was moved
-    give(uid, *(folder / "benchmarks").glob("*"), group=uid)
+    for slot, uid in enumerate(_benchmarks(data)):  # others where the data folder was moved
+        home = home_of(folder, slot)
+        home.mkdir(exist_ok=True)
+        os.chown(home, uid_of(data), uid)
+        give(uid, *home.glob("*"), group=uid)
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); import runner.host.attach"
     tried = subprocess.run(
         [*prefix(data), sys.executable, "-c", code, str(folder / "tried")],
@@ -130,7 +142,7 @@ def environment(data: Path) -> dict[str, str]:
         "USER": "compiler-hud",
         "LOGNAME": "compiler-hud",
         "RUNNER_LOCKS": str(_locks()),
-        "RUNNER_BENCHMARK_UID": str(uid_of(data, "benchmarks")),
+        "RUNNER_BENCHMARK_UID": ",".join(map(str, _benchmarks(data))),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")])),
     }
     dropped = ("XDG_", "TMPDIR")  # root's folders

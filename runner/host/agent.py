@@ -30,7 +30,7 @@ from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
 from runner.system import account, locks, machine
-from runner.system.accelerators import Accelerator, unavailable_reason
+from runner.system.accelerators import Accelerator, ceilings_of, unavailable_reason
 from runner.system.interpreters import Fingerprints, Interpreter, canary, torch_facts
 from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
 from runner.system.task_files import write_json
@@ -230,7 +230,7 @@ class Agent:
             if time.monotonic() >= self._look_for_errors:
                 self._look_for_errors = time.monotonic() + _ERRORS_S
                 self._facts = {**self._facts, "gpu_errors": machine.gpu_errors()}
-            facts = {**self._facts, "ceilings": machine.ceilings(account.ceilings(self.data))}
+            facts = {**self._facts, "ceilings": ceilings_of(self.accelerators.values(), self.data)}
             answer = self._hud.beat(facts, self.labels, self._devices())
         except Refused as error:
             is_of_hud = error.problem.get("status") == error.status  # and not of a proxy before it
@@ -297,9 +297,11 @@ class Agent:
         }
 
     def _start(self, config: WorkerConfig, *, pause_s: float) -> _Worker:
+        slot = list(self.accelerators).index(config.accelerator.name)
         process = subprocess.Popen(
             [sys.executable, "-m", "runner.host.worker", str(config.save())],
             cwd=Path(__file__).resolve().parent.parent.parent,
+            env={**os.environ, **account.of_slot(slot, self.data, len(self.accelerators))},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before

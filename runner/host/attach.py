@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
         names = [name for name in options.devices.split(",") if name]
         devices = {device.name: device for device in accelerators(names)}
         paths = {python.path for python in pythons.values()}
-        problem = account.prepare(data, paths)
+        problem = account.prepare(data, paths, len(devices))
         if os.geteuid() == 0 and problem and not options.sandbox:
             logger.warning("benchmarks run as root, and can read this host's key: %s", problem)
         elif os.geteuid() == 0 and options.key and not os.environ.get("HUD_KEY"):

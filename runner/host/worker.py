@@ -198,6 +198,7 @@ class _Turn:
     def run(self, lease: Lease) -> bool:
         """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
         logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
+        account.clean()  # of the task before
         try:
             folder = Folder.create(Path(self.config.data), lease)
         except (OSError, ValueError) as error:

@@ -129,7 +129,7 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
     """
     job = request.job
     request.folder.mkdir(parents=True, exist_ok=True)
-    account.let_pass(request.folder)
+    account.pass_alone(request.folder)
     if job.base_python:
         for name in (FILE, "outcome.json"):
             (request.folder / name).unlink(missing_ok=True)

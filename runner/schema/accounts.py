@@ -1,4 +1,4 @@
-"""The user ids of an installation where root runs it: four that no other installation of the machine has."""
+"""The user ids of an installation where root runs it: fours that no other installation of the machine has."""
 
 import fcntl
 import zlib
@@ -7,9 +7,8 @@ from pathlib import Path
 
 FIRST_UID, _INSTALLATIONS = 60_580, 150  # in the range that systemd leaves unused
 END_UID = FIRST_UID + 4 * _INSTALLATIONS
-_NOTES = Path(
-    "/run/compiler-hud/uids"
-)  # a link to the folder of each installation, until the machine restarts
+# a link to the folder of each installation, until the machine restarts
+_NOTES = Path("/run/compiler-hud/uids")
 
 
 def first_uid(data: Path) -> int:
@@ -29,3 +28,20 @@ def first_uid(data: Path) -> int:
             (_NOTES / str(number)).unlink(missing_ok=True)
             (_NOTES / str(number)).symlink_to(data)
     return FIRST_UID + 4 * number
+
+
+def benchmark_uids(first: int, data: Path, accelerators: int) -> list[int]:
+    """Return a user id for the benchmarks of each accelerator: `first`, and where there are more, those of
+    fours that are noted for their homes below the agent's data folder, which are created."""
+    uids = [first]
+    while len(uids) < accelerators:
+        home = home_of(data, len(uids))
+        home.mkdir(parents=True, exist_ok=True)
+        four = first_uid(home)
+        uids += range(four, four + 4)
+    return uids[:accelerators]
+
+
+def home_of(data: Path, slot: int) -> Path:
+    """Return the home of the benchmarks of an agent's first, second, … accelerator."""
+    return data / (f"benchmarks-{slot}" if slot else "benchmarks")

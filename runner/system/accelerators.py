@@ -2,12 +2,14 @@
 
 import platform
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from runner.schema.devices import arch_key
 from runner.schema.suite import BadRequest
-from runner.system import locks, machine
+from runner.system import account, locks, machine
 from runner.system.processes import read_process
 
 _SECOND_LOOK_S = 0.2
@@ -53,6 +55,16 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
             known = ", ".join([*(f"GPU {index}" for index in gpus), "cpu"])
             raise BadRequest(f"this machine has no {what}; it has: {known}")
     return [there[name] for name in dict.fromkeys(names)]
+
+
+def ceilings_of(accelerators: Iterable[Accelerator], data: Path) -> dict[str, Any]:
+    """Return the readings of each accelerator of an agent, by its own benchmarks alone."""
+    readings = {}
+    for slot, accelerator in enumerate(accelerators):
+        stored = machine.ceilings(account.ceilings(data, slot))
+        key = accelerator.uuid or accelerator.device_name
+        readings.update({key: stored[key]} if key in stored else {})
+    return readings
 
 
 def unavailable_reason(accelerator: Accelerator, workers: Collection[int]) -> str:

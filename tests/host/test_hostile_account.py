@@ -41,7 +41,7 @@ def data(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv(account._HOME, "")
     path = Path(tempfile.mkdtemp(prefix="hud-", dir="/tmp"))
     write_json(path / "registration.json", {"key": "secret"})
-    assert account.prepare(path, ["/bin/true"]) == ""
+    assert account.prepare(path, ["/bin/true"], accelerators=2) == ""
     yield path
     subprocess.run(["rm", "-rf", path], check=True)
 
@@ -113,7 +113,7 @@ def test_a_folder_of_any_depth_is_removed(data: Path) -> None:
 
 @pytest.mark.parametrize("script", ["mkfifo ceilings.json", "ln -s /dev/zero ceilings.json"])
 def test_what_is_no_file_of_readings_holds_up_no_heartbeat(data: Path, script: str) -> None:
-    path = account.ceilings(data)
+    path = account.ceilings(data, 0)
     as_benchmark(script, path.parent)
     code = "import pathlib, sys, runner.system.machine as machine\n"
     code += "sys.exit(machine.ceilings(pathlib.Path(sys.argv[1])) != {})"
@@ -141,7 +141,7 @@ _DAY = {"day": "2026-01-01", "value": 1.0}
     ],
 )
 def test_readings_of_another_shape_are_none(data: Path, accelerators: object) -> None:
-    path = account.ceilings(data)
+    path = account.ceilings(data, 0)
     path.write_text(json.dumps({"version": 1, "accelerators": accelerators}))
     assert machine.ceilings(path) == {}
 
@@ -153,7 +153,7 @@ def processes_of(uid: int) -> list[int]:
 
 
 def test_what_outlived_its_agent_is_ended_and_its_files_go(data: Path) -> None:
-    uid, left = int(os.environ[account.UID]), Path(f"/dev/shm/left by {data.name}")
+    uid, left = uids()[0], Path(f"/dev/shm/left by {data.name}")
     script = f"""
         setsid sleep 60 > /dev/null 2>&1 &
         mkdir -p '{left}/deep'; touch '{left}/deep/file'; chmod 0 '{left}'
@@ -189,3 +189,94 @@ def test_code_that_a_benchmark_left_at_home_runs_in_no_other(data: Path) -> None
         **account.process_options(),
     )  # fmt: skip
     assert done.stdout == "1\n"
+
+
+WORKER = """
+import os, sys
+from pathlib import Path
+from runner.system import account
+from tests.host.test_hostile_account import run
+os.environ.update(account.of_slot(int(sys.argv[1]), Path(sys.argv[2]), 2))
+outcome = run(Path(sys.argv[2], "spool", sys.argv[3]), sys.argv[4])
+sys.exit(outcome.status != "ok")
+"""
+VICTIM = """
+umask 0; mkdir -p ~/notes artifacts/a; echo mine | tee ~/notes/a artifacts/a/a > secret
+echo $$ > pid; until [ -e end ]; do sleep .1; done
+"""
+ATTACK = """
+cat $DATA/spool/victim/secret $DATA/spool/victim/artifacts/a/a $DATA/benchmarks/notes/a \
+    /proc/$PID/environ > ~/read 2> /dev/null
+for path in $DATA/spool/victim/secret $DATA/benchmarks/notes/b; do echo other >> $path; done
+python3 -c 'import ctypes, os, sys; sys.exit(ctypes.CDLL(None).ptrace(16, int(os.environ["PID"]), 0, 0))' \
+    && echo traced >> ~/read
+kill -9 $PID && echo killed >> ~/read
+true
+"""
+
+
+def test_two_tasks_at_once_reach_nothing_of_each_other(data: Path) -> None:
+    """Neither files, whatever modes a task gives them, nor processes; each again after the other."""
+
+    def start(slot: int, name: str, script: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", WORKER, str(slot), str(data), name, script])
+
+    victim = start(0, "victim", VICTIM)
+    pid = data / "spool" / "victim" / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text(), "the victim")
+    attack = f"export DATA={data} PID={pid.read_text().strip()}\n{ATTACK}"
+    assert start(1, "attacker", attack).wait() == 0
+    assert (data / "benchmarks-1" / "read").read_text() == ""
+    assert (data / "spool" / "victim" / "secret").read_text() == "mine\n"
+    (pid.parent / "end").touch()
+    assert victim.wait() == 0
+    assert pid.stat().st_uid == uids()[0]
+    account.remove(pid.parent)
+    assert not pid.exists(), "an agent that is neither of the two removes it"
+
+
+def uids() -> list[int]:
+    return list(map(int, os.environ[account.UID].split(",")))
+
+
+def test_a_pair_that_runs_is_closed_to_other_accelerators(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = map(str, uids())
+    folder = data / "spool" / "task-1"
+    folder.mkdir()
+    (folder / "results.jsonl").write_text("mine")
+    monkeypatch.setenv(account.UID, one)
+    account.pass_alone(folder)
+    assert as_benchmark("cat results.jsonl", folder).stdout == "mine"
+    monkeypatch.setenv(account.UID, other)
+    assert as_benchmark(f"cat {folder}/results.jsonl", Path("/")).stdout == ""
+
+
+def test_an_account_is_clean_before_its_next_task(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a process that outlived its worker; what another accelerator's task does goes on."""
+    one, other = uids()
+    for uid in (one, other):
+        leave = f"umask 0; echo mine > /dev/shm/{data.name}-{uid}; setsid sleep 60 > /dev/null 2>&1 &"
+        subprocess.run(["/bin/sh", "-c", leave], check=True, **account.process_options(uid))
+    with monkeypatch.context() as worker:
+        for name, value in account.of_slot(0, data, 2).items():
+            worker.setenv(name, value)
+        account.clean()
+    wait_for(lambda: not processes_of(one), "the killed process to end")
+    assert [Path(f"/dev/shm/{data.name}-{uid}").exists() for uid in (one, other)] == [False, True]
+    assert processes_of(other)
+    account.end_leftovers()
+    wait_for(lambda: not processes_of(other), "the killed process to end")
+    assert not Path(f"/dev/shm/{data.name}-{other}").exists()
+
+
+def test_caches_of_an_accelerator_that_gets_another_account_begin_anew(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = map(str, uids())
+    caches = data / "caches" / "run-1"
+    for uid, command in ((one, "mkdir -m 700 deep; touch deep/a; ls"), (other, "ls; touch b")):
+        monkeypatch.setenv(account.UID, uid)
+        account.share(caches)
+        assert as_benchmark(command, caches).stdout == ("deep\n" if uid == one else "")

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import zlib
@@ -243,6 +244,27 @@ def test_an_installation_reads_nothing_of_another(folder: Path, monkeypatch: pyt
             [*worker_account.prefix(folder / name), *command], capture_output=True, text=True, check=False
         )
         assert done.stderr.count("Permission denied") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
+def test_each_accelerator_of_an_installation_has_an_account(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent, which is not root, prepares and shares the home of each."""
+    monkeypatch.setattr(accounts, "_NOTES", folder / "notes")
+    monkeypatch.setattr(worker_account, "_accelerators", lambda: 6)
+    folder.chmod(0o711)
+    data = embedded.make_folder(folder / "data")
+    assert worker_account.prepare(data, data / "run") == ""
+    code = "import os, sys; from pathlib import Path; from runner.system import account"
+    code += "; print(account.prepare(Path(sys.argv[1]), ['/bin/true'], 6), os.environ[account.UID])"
+    done = subprocess.run(
+        [*worker_account.prefix(data), sys.executable, "-c", code, data / "agent"],
+        env=worker_account.environment(data), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    uids = [int(uid) for uid in done.stdout.strip().split(",")]
+    assert len({*uids, *range(accounts.first_uid(data), accounts.first_uid(data) + 4)}) == 9, done
+    assert [accounts.home_of(data / "agent", slot).stat().st_gid for slot in range(6)] == uids
 
 
 @pytest.mark.usefixtures("cluster")

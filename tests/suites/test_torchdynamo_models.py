@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from runner import suites
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
@@ -222,6 +223,22 @@ def test_the_same_task_has_the_same_weights_and_inputs() -> None:
     assert isinstance(one.inputs, tuple)
     assert isinstance(other.inputs, tuple)
     assert torch.equal(one.inputs[0], other.inputs[0])
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_graph_break_counts_as_in_the_harness_step(mode: str) -> None:
+    spec = tiny("timm", "deit_tiny_patch16_224.fb_in1k", mode, optimizer="sgd")
+    step = Step(load(spec), spec)
+
+    def breaks(inputs: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return inputs.sum().requires_grad_()
+
+    torch._dynamo.reset()
+    counters.clear()
+    torch.compile(step.calling(breaks), backend="eager")((torch.ones(2),))
+    (times,) = (times for reason, times in counters["graph_break"].items() if "graph_break()" in reason)
+    assert times == 2  # of the step's frame and of the called one
 
 
 def test_restoring_takes_a_training_step_back() -> None:

@@ -5,13 +5,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from hud.judging.comparison import KernelsOfSides, MetricComparison, compare, relative
+from hud.judging.comparison import SAME_CHOICE, KernelsOfSides, MetricComparison, compare, relative
 from hud.models import ACTIVE, VERDICTS, Point, Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
 from runner.schema.draws import RUN_TIMES
 from runner.schema.metrics import is_of_running, role_of
 
+_RUNNING = (*RUN_TIMES, SAME_CHOICE)  # a neighbour on the card that hides the first leaves kernels alone
 _WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 METRIC = DataTable(
     f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
@@ -67,8 +68,8 @@ def headlines(metrics: Iterable[MetricComparison]) -> list[MetricComparison]:
     def rank(line: MetricComparison) -> tuple[bool, bool, bool, bool, int]:
         name = line.metric.name
         is_undecided, is_detail = line.word == "inconclusive", role_of(name, ()) != "headline"
-        if name in RUN_TIMES:
-            return False, False, False, is_undecided, RUN_TIMES.index(name)
+        if name in _RUNNING:
+            return False, False, False, is_undecided, _RUNNING.index(name)
         return not is_of_running(name), True, is_detail, is_undecided, 0
 
     return [min(lines, key=rank) for lines in times.values()]

@@ -88,10 +88,12 @@ def _cause_of(why: _Why, lines: list[Regression]) -> CauseLines:
 
 
 def score(regression: Regression) -> float:
-    """Return certainty × size in log space: twice as slow ranks like half the bandwidth. Failures lead."""
+    """Return certainty × size in log space: twice as slow ranks like half the bandwidth. Failures lead; what
+    pairs confirmed is certain."""
     if _is_failure(regression):
         return math.inf
-    certainty = min((regression.factor if regression.factor is not None else CERTAIN) / CERTAIN, 1.0)
+    factor = CERTAIN if regression.state == RegressionState.CONFIRMED else regression.factor
+    certainty = min((factor if factor is not None else CERTAIN) / CERTAIN, 1.0)
     return certainty * abs(_log_change(regression))
 
 

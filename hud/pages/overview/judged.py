@@ -54,7 +54,8 @@ def read(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
         FROM (
             SELECT DISTINCT ON (series_id) series_id, own.verdict, verdict_reason, quality,
                 target IS NOT NULL aimed, level_stream_id,
-                series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline,
+                EXISTS (SELECT FROM hud_seriesstate
+                    WHERE headline AND series_id = own.series_id) AS headline,
                 own.verdict = %(improved)s OR (own.value IS NOT NULL OR own.status = %(ok)s)
                     AND (before.verdict <> %(unchanged)s OR before.status <> own.status
                         OR abs(own.level - before.level) > 0.01 * abs(before.level)) AS may_be_better

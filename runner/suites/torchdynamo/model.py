@@ -288,18 +288,22 @@ class Step:
         self.function = self.calling(self.module)
 
     def calling(self, forward: Callable[..., Any]) -> StepFunction:
-        """Return the step with `forward` in the module's place: the module compiled alone, or exported."""
+        """Return the step with `forward` in the module's place: the module compiled alone, or exported.
+
+        The step calls it itself, as the harness's does: a graph break counts once for each frame around it.
+        """
         autocast, loss_of_output, optimizer = self.autocast, self._loss, self.optimizer
         zero_grad = self._zero_grad
 
         def infer(inputs: Inputs) -> Any:
             with torch.no_grad(), autocast():
-                return call(forward, inputs)
+                return forward(**inputs) if isinstance(inputs, dict) else forward(*inputs)
 
         def train(inputs: Inputs) -> torch.Tensor:
             zero_grad()
             with autocast():
-                loss = loss_of_output(call(forward, inputs))
+                output = forward(**inputs) if isinstance(inputs, dict) else forward(*inputs)
+                loss = loss_of_output(output)
             loss.backward()
             if optimizer is not None:
                 optimizer.step()
