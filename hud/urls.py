@@ -55,6 +55,13 @@ class _DataFormat(StringConverter):
     regex = "json|csv"
 
 
+class _Key(StringConverter):
+    """The key of a binary."""
+
+    regex = "[0-9a-f]{16}"
+
+
+register_converter(_Key, "key")
 register_converter(_Name, "name")
 register_converter(_Case, "case")
 register_converter(_DataFormat, "format")
@@ -91,6 +98,7 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("overview.<format:data_format>", overview.overview, name="overview"),
     path(".<format:data_format>", overview.overview, name="overview_data"),
+    path("code/kernel-<key:binary>.py", code.replay, name="replay"),
     path("suites/<name:name>.<format:data_format>", suites.suite, name="suite"),
     path("suites/<name:name>/", suites.suite, name="suite"),
     path("suites/<name:name>/rerun", suites.rerun, name="suite_rerun"),

@@ -145,6 +145,7 @@ class AttributionOut(Schema):
     environment: list[str]
     graph: dict[str, list[dict[str, Any]]]
     compile: dict[str, Any]
+    lines: list[dict[str, Any]] = Field(description="of source, with the time of their kernels")
     kernels: list[KernelChangeOut]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hud.ingest.series import RowKey, ids_of
-from hud.models import BinaryList, Compilation, Kernel, Run, Series
+from hud.models import BinaryList, Compilation, Kernel, LineList, Run, Series
 from hud.sql import fetch_tuples, insert, int_array
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.scalars import INVISIBLE
@@ -92,6 +92,7 @@ def store_compilations(
     numbers = ids_of(Kernel, {"digest": known}, lambda index: _kernel_row(described[known[index]]))
     ids = dict(zip(known, numbers, strict=True))
     binaries = _places_of_binaries(compiled)
+    line_lists = _line_lists(compiled)
     experiments = dict(
         Series.objects.filter(pk__in={key[1] for key in items}).values_list("pk", "experiment")
     )
@@ -116,6 +117,7 @@ def store_compilations(
                 "times_us": [kernel.time_us for kernel in compilation.kernels],
                 "binary_list_id": list_id,
                 "binary_places": places,
+                "line_list_id": line_lists.get(key),
                 **{name: _notes(getattr(compilation, name)) for name in _NOTES},
                 **{name: _named(getattr(compilation, name)) for name in ("phases_s", "caches")},
                 **{name: getattr(compilation, name) for name in ("busy_us", "gaps_us", "overlap_us")},
@@ -153,6 +155,24 @@ def _places_of_binaries(compiled: Mapping[RowKey, Compiled]) -> dict[RowKey, tup
             list_id, places = lists[_group(key)] = _list_with(list_id, distinct, missing)
         placed[key] = list_id, [places[binary] for binary in own]
     return placed
+
+
+def _line_lists(compiled: Mapping[RowKey, Compiled]) -> dict[RowKey, int]:
+    """Return the list of lines of each compilation that knows any."""
+    texts = {
+        key: ["\n".join(map(_line, kernel.lines[: schema.MOST_LINES])) for kernel in compilation.kernels]
+        for key, compilation in compiled.items()
+    }
+    digests = {key: _hash("\0".join(lines)) for key, lines in texts.items() if any(lines)}
+    lists = {digest: texts[key] for key, digest in digests.items()}
+    known = sorted(lists)  # as for kernels
+    numbers = ids_of(LineList, {"digest": known}, lambda index: {"lines": lists[known[index]]})
+    ids = dict(zip(known, numbers, strict=True))
+    return {key: ids[digest] for key, digest in digests.items()}
+
+
+def _line(text: str) -> str:
+    return _short(" ".join(text.split()), _MAX_NAME)
 
 
 def _group(key: RowKey) -> tuple[int, int, int]:
@@ -213,7 +233,11 @@ def _digest(kernel: schema.Kernel) -> str:
     offered = ("offered", *kernel.offered) if kernel.offered else ()
     anatomy = [f"{getattr(kernel, name)}" for name in ANATOMY if getattr(kernel, name) not in (None, ())]
     identity = "\0".join((*texts, numbers, *kernel.origins, *offered, *anatomy))
-    return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+    return _hash(identity)
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _kernel_row(kernel: schema.Kernel) -> dict[str, Any]:

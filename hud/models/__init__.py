@@ -4,7 +4,15 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 """
 
 from hud.models.commits import Commit
-from hud.models.compilations import BinaryList, Compilation, Kernel, KernelBinary, KernelCode, kernels_of
+from hud.models.compilations import (
+    BinaryList,
+    Compilation,
+    Kernel,
+    KernelBinary,
+    KernelCode,
+    LineList,
+    kernels_of,
+)
 from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload
 from hud.models.points import (

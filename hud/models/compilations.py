@@ -53,9 +53,10 @@ class Kernel(NamedRow):
     shared_bytes = models.IntegerField(null=True)
     skipped = models.JSONField(default=list, db_default=[])  # configurations, with the registers they spill
 
-    def compiled(self, binary: int, time_us: float | None) -> schema.Kernel:
+    def compiled(self, binary: int, time_us: float | None, lines: str) -> schema.Kernel:
         """Return the kernel as a compilation has it."""
-        return schema.Kernel(binary=f"{binary % 2**64:016x}", time_us=time_us, **self._described)
+        text, own_lines = f"{binary % 2**64:016x}", tuple(lines.splitlines())
+        return schema.Kernel(binary=text, time_us=time_us, lines=own_lines, **self._described)
 
     @cached_property
     def _described(self) -> dict[str, Any]:
@@ -75,6 +76,14 @@ class BinaryList(NamedRow):
     """
 
     binaries = ArrayField(models.BigIntegerField())  # the 16 hex digits as a signed number
+
+
+class LineList(NamedRow):
+    """The model's lines of the kernels of compilations, which share it as long as they have the same kernels
+    from the same lines. Rows stay when the last compilation with them is deleted."""
+
+    digest = models.UUIDField(unique=True)  # over `lines`
+    lines = ArrayField(models.TextField())  # of each kernel, one below the other; '' where unknown
 
 
 class Compilation(NamedRow):
@@ -105,6 +114,8 @@ class Compilation(NamedRow):
         BinaryList, models.PROTECT, null=True, db_index=False, db_constraint=False
     )
     binary_places = ArrayField(models.SmallIntegerField(), default=list)  # in that list, from 0
+    # NULL without lines
+    line_list = models.ForeignKey(LineList, models.PROTECT, null=True, db_index=False, db_constraint=False)
     graph_breaks = models.JSONField(default=list)
     recompiles = models.JSONField(default=list)
     cudagraph_skips = models.JSONField(default=list)
@@ -125,14 +136,17 @@ class Compilation(NamedRow):
 
     def compiled(self, kernels: Mapping[int, Kernel]) -> schema.Compiled:
         """Return the compilation as its record said it; `kernels` is what `kernels_of` returned."""
-        measured = zip(self.kernels, self.binary_places, self.times_us, strict=True)
+        lines = self.line_list.lines if self.line_list else [""] * len(self.kernels)
+        measured = zip(self.kernels, self.binary_places, self.times_us, lines, strict=True)
         binaries = self.binary_list.binaries if self.binary_list else []
         notes = {
             name: tuple(schema.Note(**note) for note in getattr(self, name))
             for name in ("graph_breaks", "recompiles", "cudagraph_skips")
         }
         return schema.Compiled(
-            kernels=tuple(kernels[pk].compiled(binaries[index], time_us) for pk, index, time_us in measured),
+            kernels=tuple(
+                kernels[pk].compiled(binaries[index], time_us, text) for pk, index, time_us, text in measured
+            ),
             busy_us=self.busy_us,
             gaps_us=self.gaps_us,
             overlap_us=self.overlap_us,
@@ -146,8 +160,8 @@ class Compilation(NamedRow):
 
 
 def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
-    """Return the kernels of these compilations by id, and read their lists of binaries; 2 queries."""
-    prefetch_related_objects(compilations, "binary_list")
+    """Return the kernels of these compilations by id, and read their lists: 3 queries."""
+    prefetch_related_objects(compilations, "binary_list", "line_list")
     return Kernel.objects.in_bulk({pk for compilation in compilations for pk in compilation.kernels})
 
 

@@ -5,6 +5,9 @@ answers wait in temporary files, static files are sent from their own. To each c
 waitress lacks: deadlines, limits by address, and checked keys. Whoever sends or reads less than 20 kB/s, or
 nothing for `HUD_READ_S`, loses the connection. A large body is received only from a key that may send one.
 What is refused here is answered in problem+json.
+
+It stays, since `make up` has no proxy: gunicorn's gthread with 16 threads fails all 13 tests of
+`tests/faults/clients/test_slow_clients.py` (16 slow readers silence `/healthz`), waitress alone 9.
 """
 
 import os

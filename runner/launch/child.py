@@ -31,7 +31,7 @@ def main() -> int:
         spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))
         report.event("import")
         if os.environ.get(PINNED_VARIABLE):
-            importlib.import_module("runner.measure.kernels.tuning").pin_if_asked()
+            importlib.import_module("runner.measure.kernels.pinning").pin_if_asked()
         suite = importlib.import_module(suite_of(spec.suite).module)
         failure: TaskFailure | None = suite.run(spec, report) or report.not_finite
     except Exception as error:  # noqa: BLE001 - whatever a benchmark raises becomes an outcome

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure.kernels import tuning
+from runner.measure.kernels import pinning
 from runner.measure.state.device import Device, environment
 from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
@@ -87,7 +87,7 @@ class Recorder:
             if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
                 shared = MeasurementWarning(shared.text)
             own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
-            of_process = MeasurementWarning(self.warning or tuning.pinned_warning())
+            of_process = MeasurementWarning(self.warning or pinning.pinned_warning())
             info: dict[str, Json] = {
                 "status": "ok",
                 "n": result.n or len(result.values),
@@ -148,7 +148,7 @@ class Recorder:
                     "dynamic": spec.dynamic,
                     "knobs": dict(knobs),
                     "threads": self.device.threads,
-                    **tuning.pinned_facts(),
+                    **pinning.pinned_facts(),
                     **self.about,
                 },
             ),

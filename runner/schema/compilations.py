@@ -36,6 +36,7 @@ COMPILED = "compiled"  # key of extra_info that holds `Compiled.to_json`
 COMPILATION = "compilation"  # key of extra_info that holds the number
 PINNED_VARIABLE = "RUNNER_PINNED"  # in a process's environment: the file of the choices to force, by slot
 MOST_PINNED = 2000  # slots
+MOST_LINES = 8  # of a kernel
 _SLOT = re.compile(r"[0-9a-f]{16}")
 _SETTING = r"[A-Za-z_]\w{0,39}=-?\d{1,9}"
 _CHOICE = re.compile(rf"{_SETTING}( {_SETTING}){{0,15}}", re.ASCII)
@@ -73,6 +74,7 @@ class Kernel:
     spills: int | None = None  # registers that a thread keeps in memory
     shared_bytes: int | None = None  # of a block
     skipped: tuple[tuple[str, int], ...] = ()  # configurations that spill, and how many registers
+    lines: tuple[str, ...] = ()  # of the model, as "transformers/gpt2.py:214 GPT2MLP.forward"; () if unknown
 
 
 @dataclass(frozen=True)

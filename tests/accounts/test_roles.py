@@ -36,7 +36,7 @@ OF_ROLE = {  # once more and by hand
     "operator": {"read", "upload", "run", "accept", "rules", "hosts"},
     "admin": {"read", "upload", "run", "accept", "rules", "hosts", "admin"},
 }
-VALUES = {"uid": "6f1c9d4e-6a51-4d6e-9c1a-0123456789ab", "data_format": "json"}
+VALUES = {"binary": "f" * 16, "uid": "6f1c9d4e-6a51-4d6e-9c1a-0123456789ab", "data_format": "json"}
 
 
 @dataclass

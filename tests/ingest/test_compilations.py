@@ -23,7 +23,7 @@ from hud.models import (
 )
 from runner.formats.parameters import Parameters
 from runner.schema import compilations as schema
-from runner.schema.compilations import Compiled, Note, digest
+from runner.schema.compilations import MOST_LINES, Compiled, Note, digest
 from tests.ingest.test_export import empty, exported
 from tests.support.records import as_lines, as_list, compiled_record, v3_record
 
@@ -224,6 +224,26 @@ def test_compilations_share_a_list_of_binaries_until_the_compiler_is_another() -
     lists = list(Compilation.objects.order_by("run").values_list("binary_list", flat=True))
     assert [lists.index(one) for one in lists] == [0, 0, 0, 3, 3, 5]
     assert BinaryList.objects.order_by("pk").values_list("binaries__len", flat=True)[0] == 8
+
+
+def test_compilations_share_a_list_of_lines_while_kernels_and_lines_are_the_same() -> None:
+    lines = [(f"gpt2.py:{place} Block.forward", "gpt2.py:1 f") for place in range(6)]
+    same = [replace(kernel(f"kernel_{place}"), lines=text) for place, text in enumerate(lines)]
+    moved = [replace(one, lines=("gpt2.py:99 Block.forward",)) for one in same]
+    unknown = [replace(one, lines=()) for one in same]
+    chosen = [replace(one, config="XBLOCK=2", choice=digest(one.choice)) for one in same]
+    kept = [same, chosen, moved, unknown, [*unknown[:5], same[5]], same]
+    for kernels in kept:
+        ingest(run_of(Compiled(tuple(kernels)), timestamp=1.7e9 + len(stored())), Parameters())
+    found = [[one.lines for one in compiled.kernels] for _number, _variant, compiled in stored()]
+    assert found == [[one.lines for one in kernels] for kernels in kept]
+    lists = list(Compilation.objects.order_by("run").values_list("line_list", flat=True))
+    assert [lists.index(one) for one in lists] == [0, 0, 2, 3, 4, 0]
+    assert lists[3] is None
+    long = replace(same[0], lines=("a  b " + "x" * 900,) * 20)
+    ingest(run_of(Compiled((long,)), timestamp=1.75e9), Parameters())
+    (cut,) = stored()[-1][2].kernels
+    assert [len(line) for line in cut.lines] == [300] * MOST_LINES
 
 
 def test_a_measurement_that_is_left_out_brings_no_compilation() -> None:

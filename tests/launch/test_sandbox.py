@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,10 +19,12 @@ import pytest
 
 from runner.launch.launch import launch
 from runner.schema.suite import TaskSpec
-from runner.schema.tasks import TaskOutcome
+from runner.schema.tasks import KEPT_CACHES, TaskOutcome
 from runner.system import account, locks, sandbox
+from tests.soak import Figures
 
 SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", timeout_s=60)
+PAIRS = 20
 TRIAL = ["bwrap", "--ro-bind", "/", "/", "--unshare-net", "--die-with-parent", "true"]
 TRY = """
 import json, os, socket, sys
@@ -113,3 +118,37 @@ def test_without_bubblewrap_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv(sandbox.DATA, raising=False)
     assert "bubblewrap" in sandbox.prepare(tmp_path, [sys.executable])
     assert sandbox.command(["true"], tmp_path) == ["true"], "off by default"
+
+
+@pytest.mark.soak
+def test_a_task_is_as_fast_in_a_sandbox(
+    data: Path, tmp_path: Path, figures: Figures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pairs, each in random order, over caches that the first fills: nothing beyond their noise."""
+    spec = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", knobs={"D": [1024]})
+    caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", KEPT_CACHES: ""}
+    variables = {name: str(tmp_path / "caches" / folder) for name, folder in caches.items()}
+    for path in variables.values():
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def time_ms(*, plain: bool) -> float:
+        with monkeypatch.context() as patch:
+            if plain:
+                patch.delenv(sandbox.DATA)
+            outcome = launch(spec, data / "spool" / "task", environment=variables)
+        samples = {
+            each["metric"]["name"]: each["metric"]["benchmark_values"]
+            for each in outcome.records
+            if "benchmark_values" in each["metric"]
+        }
+        return statistics.median(samples["compiled_latency_ms"])
+
+    time_ms(plain=True)
+    changes = []
+    for _ in range(PAIRS):
+        times_ms = {plain: time_ms(plain=plain) for plain in random.sample([True, False], 2)}
+        changes.append(math.log(times_ms[False] / times_ms[True]))
+    error = statistics.stdev(changes) / math.sqrt(PAIRS)
+    figures.note("mean change of a time in the sandbox", 100 * statistics.mean(changes), "%")
+    figures.note("its standard error", 100 * error, "%")
+    figures.note("the change in standard errors", abs(statistics.mean(changes)) / error, most=3.5)

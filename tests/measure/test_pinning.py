@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.measure.kernels import tuning
+from runner.measure.kernels import pinning
 from runner.schema.compilations import digest, pinned, pinned_from_json
 from runner.schema.suite import BadRequest
 
@@ -73,16 +73,16 @@ class Autotuner:
 
 @pytest.fixture
 def state() -> Iterator[None]:
-    tuning.forget_pinned()
+    pinning.forget_pinned()
     yield
-    tuning.forget_pinned()
+    pinning.forget_pinned()
 
 
 def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPatch, state: None) -> None:
     monkeypatch.setattr(Autotuner, "run", Autotuner.run)  # put back after the test
     choices = {A: "XBLOCK=8 num_warps=4", B: "XBLOCK=64 num_warps=8 num_stages=3", C: "YBLOCK=1 num_warps=2"}
-    tuning.pin(Autotuner, tuning.Given(choices), lambda autotuner: autotuner.slot)
-    assert tuning.pinned_facts() == {}
+    pinning.pin(Autotuner, pinning.Given(choices), lambda autotuner: autotuner.slot)
+    assert pinning.pinned_facts() == {}
     candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
     first, compiled, other, unknown = (Autotuner(slot, candidates) for slot in (A, B, C, "3" * 16))
     for _call in range(2):
@@ -91,11 +91,11 @@ def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPa
         assert other.run(stream=0) is unknown.run(stream=0) is candidates[0]
     assert len(compiled.compiled) == 1
     assert not first.compiled
-    facts = tuning.pinned_facts()["pinned"]
+    facts = pinning.pinned_facts()["pinned"]
     assert (facts["forced"], facts["without_choice"]) == (2, ["triton_3"])
     assert facts["failed"][0].startswith("triton_2: ValueError")
-    assert facts["slots"] == [C, "3" * 16] == list(tuning.unpinned())
-    assert "1 kernels have no stored choice (triton_3)" in tuning.pinned_warning()
+    assert facts["slots"] == [C, "3" * 16] == list(pinning.unpinned())
+    assert "1 kernels have no stored choice (triton_3)" in pinning.pinned_warning()
     late = Autotuner(A, candidates)
     late.precompile()  # as by inductor's compile workers
     assert late.run(stream=0) is candidates[1]
@@ -105,48 +105,48 @@ def test_a_proven_choice_is_taken_for_the_source_it_was_proven_with(
     monkeypatch: pytest.MonkeyPatch, state: None
 ) -> None:
     monkeypatch.setattr(Autotuner, "run", Autotuner.run)
-    monkeypatch.setattr(tuning, "_arch", lambda: "h200")
-    monkeypatch.setattr(tuning, "_triton", lambda: "3.6.0")
+    monkeypatch.setattr(pinning, "_arch", lambda: "h200")
+    monkeypatch.setattr(pinning, "_triton", lambda: "3.6.0")
     candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
     proven = Autotuner(A, candidates).launcher(candidates[1]).cache_hash
     value = {"choices": dict.fromkeys((A, B), "XBLOCK=8 num_warps=4"), "arch": "h200", "triton": "3.6.0"}
     value["binaries"] = dict.fromkeys((A, B), digest(proven))
     slot = lambda autotuner: autotuner.slot  # noqa: E731
 
-    def took(given: tuning.Given, *autotuners: Autotuner) -> list[Config]:
-        tuning.forget_pinned()
+    def took(given: pinning.Given, *autotuners: Autotuner) -> list[Config]:
+        pinning.forget_pinned()
         with monkeypatch.context() as patch:
             patch.setattr(Autotuner, "run", Autotuner.run)
-            tuning.pin(Autotuner, given, slot)
+            pinning.pin(Autotuner, given, slot)
             return [one.run(stream=0) for one in autotuners]
 
     def kernels() -> tuple[Autotuner, Autotuner]:
         return Autotuner(A, candidates), Autotuner(B, candidates, source="changed")
 
-    given = tuning.Given.from_json(value)
+    given = pinning.Given.from_json(value)
     assert took(given, *kernels()) == [candidates[1], candidates[0]]
-    assert (tuning.forced(), tuning.unpinned()) == (1, (B,))
-    assert "source" in tuning.pinned_facts()["pinned"]["failed"][0]
+    assert (pinning.forced(), pinning.unpinned()) == (1, (B,))
+    assert "source" in pinning.pinned_facts()["pinned"]["failed"][0]
     for name in ("arch", "triton"):
-        assert took(tuning.Given.from_json({**value, name: "other"}), *kernels()) == [candidates[0]] * 2
-        assert (tuning.forced(), len(tuning.unpinned())) == (0, 2)
-        assert all(f"of {name} other" in text for text in tuning.pinned_facts()["pinned"]["failed"])
-    looking = tuning.Given.from_json({**value, "only_looks": True})
+        assert took(pinning.Given.from_json({**value, name: "other"}), *kernels()) == [candidates[0]] * 2
+        assert (pinning.forced(), len(pinning.unpinned())) == (0, 2)
+        assert all(f"of {name} other" in text for text in pinning.pinned_facts()["pinned"]["failed"])
+    looking = pinning.Given.from_json({**value, "only_looks": True})
     assert took(looking, *kernels()) == [candidates[0]] * 2
-    assert tuning.unpinned() == (B,)
+    assert pinning.unpinned() == (B,)
     without_file = kernels()[0]
     without_file.autotune_cache_info = {"autotune_cache_state": "miss"}
     assert took(looking, without_file) == [candidates[0]]
-    assert "read no file" in tuning.pinned_facts()["pinned"]["failed"][0]
+    assert "read no file" in pinning.pinned_facts()["pinned"]["failed"][0]
     for is_final in (True, False):  # the mark is lost between a compile worker and its process
         config = Config({"XBLOCK": 8}, found_by_coordesc=is_final)
         read = Autotuner(A, [config], inductor_meta={"coordinate_descent_tuning": True})
         read.autotune_cache_info = {"autotune_cache_state": "hit"}
         proven = {A: digest(read.launcher(config).cache_hash)}
-        looking = tuning.Given.from_json({**value, "only_looks": True, "binaries": proven})
+        looking = pinning.Given.from_json({**value, "only_looks": True, "binaries": proven})
         assert took(looking, read) == [config]
-        assert tuning.unpinned() == ()
-        assert bool(tuning.pinned_facts()) == (not is_final)
+        assert pinning.unpinned() == ()
+        assert bool(pinning.pinned_facts()) == (not is_final)
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(gzip.decompress(CODE.read_bytes())))[:3])
@@ -165,8 +165,8 @@ def test_inductor_reads_the_file_of_a_forced_choice(
 
     candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
     kernel = Autotuner(A, candidates, save_cache_hook=cache_of("here", source).save)
-    given = tuning.Given({A: "XBLOCK=8 num_warps=4"}, files=str(tmp_path / "files"))
-    assert tuning._force(kernel, A, given)
+    given = pinning.Given({A: "XBLOCK=8 num_warps=4"}, files=str(tmp_path / "files"))
+    assert pinning._force(kernel, A, given)
     (file,) = (tmp_path / "files").glob("*/*.best_config")
     read = {}
     for code in (source, f"{source}# changed"):

@@ -123,7 +123,7 @@ def _is_readable(pattern: Any) -> bool:
     if not isinstance(pattern, URLPattern):  # Django's own pages
         return False
     needs = needs_of(pattern.name or "") or {}
-    own = {"data_format", "artifact_pk"}.isdisjoint(pattern.pattern.converters)
+    own = {"data_format", "artifact_pk", "binary"}.isdisjoint(pattern.pattern.converters)
     return "GET" in needs and own
 
 

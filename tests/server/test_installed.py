@@ -23,6 +23,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.soak
 MIRROR = "http://deb.debian.org/debian"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CODE = Path("opt/compiler-hud")
 UNITS = ("upgrade", "web", "tick", "imports", "judge")
 # As the units have it: all is read-only but the state folder, with a `/tmp` and devices of its own.
@@ -63,7 +64,8 @@ def command(system: Path, script: str, *, user: str = "root", mounts: str = OPEN
     """Return a command that runs a script in the system, in namespaces that end with it."""
     namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     inside = f'{mounts}\nexec chroot --userspec="$1" "$0" /bin/sh -ec "$2"'
-    return [*namespaces, "sh", "-ec", inside, str(system), user, script]
+    clean = ["env", "-i", f"PATH={PATH}"]  # else with the settings of the tests
+    return [*clean, *namespaces, "sh", "-ec", inside, str(system), user, script]
 
 
 def run(command: list[str]) -> str:

@@ -10,7 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hud.models import BinaryList, Compilation, Environment, Experiment, KernelBinary, KernelCode, Run
+from hud.models import (
+    BinaryList,
+    Compilation,
+    Environment,
+    Experiment,
+    KernelBinary,
+    KernelCode,
+    LineList,
+    Run,
+)
 from hud.models import Kernel as KernelRow
 from runner.schema.compilations import ANATOMY, Compiled, Kernel, digest
 from tests.support.factories import create_environment, create_experiment, create_run
@@ -92,6 +101,7 @@ def store(
             )
             KernelBinary.objects.get_or_create(binary=one.binary, defaults={"code": source[0]})
     binaries = [_signed(one.binary) for one in found.kernels]
+    lines = ["\n".join(one.lines) for one in found.kernels]
     said = found.to_json()
     return Compilation.objects.create(
         run=owner,
@@ -107,6 +117,11 @@ def store(
         times_us=[one.time_us for one in found.kernels],
         binary_list=BinaryList.objects.create(binaries=binaries) if binaries else None,
         binary_places=list(range(len(binaries))),
+        line_list=LineList.objects.get_or_create(
+            digest=uuid.UUID(digest(*lines) * 2), defaults={"lines": lines}
+        )[0]
+        if any(lines)
+        else None,
         **{name: getattr(found, name) for name in ("busy_us", "gaps_us", "overlap_us")},
         **{
             name: said.get(name, empty)

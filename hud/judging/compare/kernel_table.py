@@ -12,6 +12,7 @@ from typing import Any
 import tomllib
 
 from hud.judging.attribution import Attribution, Cause, Change
+from hud.judging.compare.lines import lines_of
 from hud.tables.formatting import NONE, signed, signed_share
 from runner.schema.compilations import Kernel
 
@@ -52,6 +53,10 @@ class KernelBar:
     @property
     def config(self) -> str:
         return config_change(self.change.base, self.change.head) if self.change else ""
+
+    @property
+    def lines(self) -> str:
+        return ", ".join(lines_of(self.change)) if self.change else ""
 
     @property
     def anatomy(self) -> str:

@@ -19,8 +19,9 @@ from hud.judging.attribution import (
 )
 from hud.judging.compare.diff import CodeLine, Diff, compare, whole
 from hud.judging.compare.kernel_table import anatomy_change
+from hud.judging.compare.lines import LINES, by_line, lines_of
 from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
-from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
+from hud.models import BinaryList, Compilation, Environment, Experiment, LineList, Stream
 from hud.models import Kernel as KernelRow
 from hud.points.facts import changes
 from hud.points.kernels import code_of
@@ -28,6 +29,7 @@ from hud.points.sides import BadSide, Side, parse
 from hud.sql import attach, by_id, fetch_tuples
 from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
+from runner.schema.replay import has_operands, without_operands
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
@@ -39,8 +41,9 @@ KERNELS = DataTable[Change](
     slot:str base_choice:str|None head_choice:str|None base_config:str|None head_config:str|None
     base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None
     base_registers:int|None head_registers:int|None base_spills:int|None head_spills:int|None
-    base_shared_bytes:int|None head_shared_bytes:int|None anatomy:str""",
+    base_shared_bytes:int|None head_shared_bytes:int|None anatomy:str lines:list[str]""",
     anatomy=lambda change: anatomy_change(change.base, change.head),
+    lines=lambda change: list(lines_of(change)),
     origins=lambda change: list(change.kernel.origins),
     change_us=lambda row: row.change_us if row.base_us is not None or row.head_us is not None else None,
     share=lambda _one: None,  # `to_rows` adds it, of the change of busy time
@@ -128,6 +131,7 @@ class Code:
     change: Change
     base: str
     head: str
+    replays: Sequence[str] = ()  # binaries that can be run alone, the baseline's first
 
     @cached_property
     def diff(self) -> Diff | None:
@@ -207,8 +211,8 @@ class ComparedKernels:
         share = self.attribution.share
         return [{**KERNELS.row(row), "share": share(row.change_us)} for row in self.attribution.changes]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all but the kernels."""
+    def to_json(self, by: str = "") -> dict[str, Any]:
+        """Return all but the kernels, with lines of source or, `by` class, the classes."""
         attribution = self.attribution
         return {
             "stream": self.stream.name,
@@ -220,6 +224,7 @@ class ComparedKernels:
                 for cause, change in attribution.by_cause.items()
             },
             **TOTALS.row(attribution),
+            "lines": LINES.rows(by_line(attribution.changes, by)),
             "environment": self.environment,
             "graph": {"counts": _COUNT.rows(self.counts), "notes": _NOTE.rows(self.notes)},
             "compile": {
@@ -231,11 +236,12 @@ class ComparedKernels:
 
 
 def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> ComparedKernels:
-    """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
+    """Return the comparison of two sides, in at most 11 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
     before, after = points = [_point(base, stream, "base"), _point(head, stream, "head")]
     rows = [row for point in points for row in point.rows]
     attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
+    attach(rows, "line_list", by_id(LineList, [row.line_list_id for row in rows]))
     kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
     experiments = by_id(Experiment, [row.experiment_id for row in rows])
     for point in points:
@@ -332,9 +338,15 @@ def _codes(changes: Sequence[Change], slot: str) -> list[Code]:
     texts = code_of(binaries)
 
     def text_of(kernel: Kernel | None) -> str:
-        return texts.get(kernel.binary, "") if kernel else ""
+        return without_operands(texts.get(kernel.binary, "")) if kernel else ""
 
-    codes = [Code(change, text_of(change.base), text_of(change.head)) for change in changed]
+    def replays_of(change: Change) -> list[str]:
+        binaries = dict.fromkeys(kernel.binary for kernel in (change.base, change.head) if kernel)
+        return [binary for binary in binaries if has_operands(texts.get(binary, ""))]
+
+    codes = [
+        Code(change, text_of(change.base), text_of(change.head), replays_of(change)) for change in changed
+    ]
     return [code for code in codes if code.base or code.head]
 
 

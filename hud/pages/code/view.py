@@ -3,17 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from hud.judging.compare.kernel_table import KernelTable
 from hud.judging.compare.kernels import KERNELS, read
+from hud.judging.compare.lines import LINES, by_line
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.query_string import words
+from hud.pages.query_string import one_of, words
+from hud.points.kernels import code_of
 from hud.points.sides import BadSide
 from hud.sql import fetch_models
 from hud.tables.table import IDENTITY, DataTable
+from runner.schema.replay import replay_file
 
 _COMPARABLE = DataTable[Any](
     *IDENTITY.columns,
@@ -21,6 +24,7 @@ _COMPARABLE = DataTable[Any](
     base=lambda line: line.sides[0],
     head=lambda line: line.sides[1],
 )
+_MOST_LINES = 30
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class _Asked:
     base: str = words(300)
     head: str = words(300)
     kernel: str = words(16)
+    by: str = one_of("class")  # the lines of source, else one by one
     q: str = words()  # of the chooser
 
 
@@ -52,9 +57,27 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
         offer = {"lines": lines, "text": asked.q, "complaints": complaints}
         return render(request, "code/chooser.html", offer)
     if data_format:
-        return data.answer(data_format, "code", page.to_rows(), KERNELS.names, **page.to_json())
-    context = {"page": page, "table": KernelTable.of(page.attribution), "complaints": complaints}
+        return data.answer(data_format, "code", page.to_rows(), KERNELS.names, **page.to_json(asked.by))
+    lines = by_line(page.attribution.changes, asked.by)
+    context = {
+        "page": page,
+        "asked": asked,
+        "table": KernelTable.of(page.attribution),
+        "lines": LINES.html(lines[:_MOST_LINES], page.one_point, css="blocks") if lines else "",
+        "complaints": complaints,
+    }
     return render(request, "code/code.html", context)
+
+
+def replay(request: HttpRequest, binary: str) -> HttpResponse:
+    """Answer with the file that runs a stored kernel alone. Raise Http404 without its code or operands."""
+    try:
+        text = replay_file(code_of([binary]).get(binary, ""))
+    except (ValueError, RecursionError) as error:
+        raise Http404(f"{error}") from error
+    answer = HttpResponse(text, content_type="text/x-python; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="kernel-{binary}.py"'
+    return answer
 
 
 def _sides(line: Any) -> tuple[str, str, str]:

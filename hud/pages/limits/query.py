@@ -13,14 +13,14 @@ from statistics import fmean
 from typing import Any
 
 from hud.models import Experiment, Stream
-from hud.pages.query_string import words
+from hud.pages.query_string import one_of, words
 from hud.points.targets import ceilings_of
 from hud.runs.branches import stored_names
 from hud.sql import fetch_models, fetch_named, fetch_tuples
 from runner.schema.devices import is_named
 
 REGRET = "autotune_regret"
-MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
+MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS, MOST_LINES = 20, 15, 20, 30
 _ALL = 500  # in JSON and CSV
 CHOICES = ("mode", "dtype", "backend", "suite")
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
@@ -64,7 +64,7 @@ _KERNELS = f"""
             WHERE c.experiment_id = own.id AND c.busy_us IS NOT NULL
             ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
         ) last ON true JOIN LATERAL (
-            SELECT run_id, kernels, times_us, busy_us, coalesce(gaps_us, 0) gaps_us,
+            SELECT run_id, kernels, times_us, line_list_id, busy_us, coalesce(gaps_us, 0) gaps_us,
                 row_number() OVER (ORDER BY busy_us, repeat) place, count(*) OVER () compilations
             FROM hud_compilation c
             WHERE c.experiment_id = own.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
@@ -72,10 +72,11 @@ _KERNELS = f"""
         WHERE {_OF_FILTERS}
     ), step AS (
         SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
-            spent.time_us::float8 time_us,
+            spent.time_us::float8 time_us, spent.lines,
             k.bytes / (%(copy)s::float8 * 1e3) memory_us, k.flops / (peak.tflops * 1e6) compute_us
         FROM newest
-        JOIN LATERAL unnest(newest.kernels, newest.times_us) spent(id, time_us) ON true
+        LEFT JOIN hud_linelist list ON list.id = newest.line_list_id
+        JOIN LATERAL unnest(newest.kernels, newest.times_us, list.lines) spent(id, time_us, lines) ON true
         JOIN hud_kernel k ON k.id = spent.id
         LEFT JOIN unnest(%(dtypes)s::text[], %(peaks)s::float8[]) peak(dtype, tflops)
             ON peak.dtype = newest.dtype
@@ -91,6 +92,17 @@ _NAMELESS = f"""{_KERNELS}
     FROM kernel WHERE floor_us IS NULL
     GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(nameless)s
 """  # noqa: S608 — constants  # nosec B608
+# A kernel of several lines counts for each in equal parts.
+_SOURCE = f"""{_KERNELS}
+    SELECT CASE WHEN %(by)s = '' THEN line
+            ELSE regexp_replace(regexp_replace(line, ':\\d+', ''), '( .+)\\.[^.]+$', '\\1') END line,
+        sum(time_us / cardinality(parts)) time_us,
+        sum((time_us - floor_us) / cardinality(parts)) lost_us, count(*) kernels,
+        count(DISTINCT experiment_id) experiments
+    FROM kernel, string_to_array(coalesce(nullif(lines, ''), 'unknown'), E'\\n') parts, unnest(parts) line
+    WHERE EXISTS (SELECT FROM kernel WHERE lines <> '')
+    GROUP BY 1 ORDER BY time_us DESC, line LIMIT %(lines)s
+"""  # noqa: S608 — constants  # nosec B608
 # Lines of experiments `one`, and the columns of each
 _KERNEL_LINES = f"""JOIN ({_KERNELS}
         SELECT *, time_us - floor_us lost_us, floor_us / nullif(time_us, 0) share,
@@ -98,7 +110,7 @@ _KERNEL_LINES = f"""JOIN ({_KERNELS}
         FROM kernel WHERE floor_us IS NOT NULL ORDER BY lost_us DESC, slot LIMIT %(kernels)s
     ) line ON line.experiment_id = own.id
     ORDER BY line.lost_us DESC, line.slot"""  # noqa: S608 — constants  # nosec B608
-_OF_KERNEL = "run slot name kind calls time_us floor_us lost_us share bound"
+_OF_KERNEL = "run slot name kind calls lines time_us floor_us lost_us share bound"
 # covered_us: the time of kernels with a formula
 _EXPERIMENT_LINES = f"""JOIN ({_KERNELS}, covered AS (
         SELECT newest.experiment_id, newest.run_id run, newest.busy_us, newest.gaps_us,
@@ -150,6 +162,7 @@ class LimitsFilters:
     dtype: str = words(40, label="Dtype")
     backend: str = words(100, label="Backend")
     suite: str = words(60, label="Suite")
+    by: str = one_of("class", is_hidden=True)  # the lines of source, else one by one
 
 
 @dataclass
@@ -160,6 +173,7 @@ class LimitsPage:
     kernels: list[Any] = field(default_factory=list)
     models: list[Any] = field(default_factory=list)  # the kernels of each experiment together
     regrets: list[Any] = field(default_factory=list)
+    lines: list[Any] = field(default_factory=list)  # of source, over all experiments
     nameless: list[Any] = field(default_factory=list)  # kernels without bytes and FLOPs, over all experiments
 
     @property
@@ -198,7 +212,7 @@ class LimitsPage:
 
 
 def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) -> LimitsPage:
-    """Return the page, in 6 statements, 2 without kernels; without an arch that with the most experiments."""
+    """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
     combinations = fetch_tuples(
         f"""
         SELECT e.arch, e.mode, e.dtype, e.backend, e.suite, count(*) FROM hud_experiment e
@@ -236,11 +250,14 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
         "kernels": _ALL if everything else MOST_KERNELS,
         "regrets": _ALL if everything else MOST_REGRETS,
         "nameless": MOST_NAMELESS,
+        "by": filters.by,
+        "lines": _ALL if everything else MOST_LINES,
         "regret": REGRET,
     }
     origins = "ARRAY(SELECT jsonb_array_elements_text(line.origins))"
     page.kernels = _experiments(_OF_KERNEL, _KERNEL_LINES, params, origins=origins)
     page.models = _experiments(_OF_EXPERIMENT, _EXPERIMENT_LINES, params)
+    page.lines = fetch_named(_SOURCE, params)
     page.nameless = fetch_named(_NAMELESS, params)
     page.regrets = _experiments(_OF_REGRET, _REGRET_LINES, params)
     return page

@@ -35,7 +35,13 @@ def _kernel(line: Any, _page: LimitsPage) -> SafeString:
     calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
     operators = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     about = join(line.bound, line.kind, operators, by=" · ")
-    return join(name, calls, element("span", about, css="dim under", title=operators))
+    lines = ", ".join(_lines(line))
+    source = element("span", lines, css="dim under", title=lines) if lines else NOTHING
+    return join(name, calls, element("span", about, css="dim under", title=operators), source)
+
+
+def _lines(line: Any) -> list[str]:
+    return (line.lines or "").splitlines()
 
 
 def _experiment(experiment: Experiment, anchor: str = "") -> SafeString:
@@ -77,7 +83,8 @@ KERNELS = DataTable[Any, LimitsPage](
     Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
     Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
-    "share_of_ceiling=share bound run",
+    "share_of_ceiling=share bound run lines",
+    lines=_lines,
 )
 
 
@@ -120,6 +127,13 @@ EXPERIMENTS = DataTable[Any, LimitsPage](
     Column("covered", "Covered", "coverage", show=share, css="num"),
 )
 
+LINES = DataTable[Any, LimitsPage](
+    Column("line", "Line", show=lambda name: element("code", name), is_head=True),
+    Column("time_us", "Time", show=_us, css="num"),
+    Column("lost_us", "Lost", show=lambda us: NONE if us is None else _us(us), css="num"),
+    Column("kernels", "Kernels", css="num"),
+    Column("experiments", "Experiments", css="num"),
+)
 NAMELESS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),
     Column("kind", "Kind"),
@@ -146,6 +160,7 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
             ceilings=asdict(page.ceilings),
             models=EXPERIMENTS.rows(page.models),
             autotune_regret=REGRETS.rows(page.regrets),
+            lines=LINES.rows(page.lines),
             without_formula=NAMELESS.rows(page.nameless),
         )
     clear = streams.link(reverse("limits"))
@@ -160,6 +175,7 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
         ),
         "kernels": KERNELS.html(page.kernels, page, css="attribution", empty=_NO_KERNELS),
         "experiments": EXPERIMENTS.html(page.models, page, css="attribution", scroll="scroll tall"),
+        "lines": LINES.html(page.lines, page) if page.lines else "",
         "nameless": NAMELESS.html(page.nameless, page, scroll="scroll tall"),
         "none": query_string.none_matches(clear, "No experiment"),
         "complaints": complaints,

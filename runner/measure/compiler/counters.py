@@ -38,7 +38,7 @@ _CACHE_NAMES = {"autograd": "aotautograd"}  # as torch's users call it
 _BUNDLED = {"triton_bundler_read_and_emit_kernel": 0, "triton_bundler_save_kernel": 1}
 _LOCAL_AUTOTUNE = "LocalAutotuneCache"
 
-NoteName = Literal["choices", "kernels", "kernel_count", "phases", "graph breaks"]
+NoteName = Literal["choices", "kernels", "kernel_count", "lines", "phases", "graph breaks"]
 _MOST_OF_BLIND = 300  # characters
 blind: dict[str, str] = {}  # kinds of notes that failed in this process so far, each with its first exception
 
@@ -130,6 +130,7 @@ def forget() -> None:
     _loaded_before = 0
     _loaded_before = len(modules())
     _skips.texts.clear()
+    utils.clear_compilation_metrics()
     for name in _CUDAGRAPH_LOGS:
         logging.getLogger(name).addHandler(_skips)
     _autotuned_before = _autotuned()

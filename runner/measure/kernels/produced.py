@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from statistics import median
 from typing import Any
 
@@ -15,8 +14,9 @@ from runner.measure.compiler.counters import graph_facts, note
 from runner.measure.compiler.kernels import Kernel as GeneratedKernel
 from runner.measure.compiler.kernels import kernels as generated_kernels
 from runner.measure.compiler.kernels import kernels_hash
-from runner.measure.kernels import tuning
+from runner.measure.kernels import lines, pinning, tuning
 from runner.measure.kernels.profile import Owner, owners
+from runner.measure.kernels.sizes import library_sizes, moved_bytes, pointers
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
 from runner.measure.recorder import Result
@@ -25,6 +25,7 @@ from runner.measure.timing import gpu_active_time
 from runner.measure.timing.gpu_active_time import Work, union
 from runner.schema.compilations import ANATOMY, COMPILED, Compiled, Kernel, KernelKind, digest
 from runner.schema.records import Json
+from runner.schema.replay import with_operands
 
 _CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
 _MOST_CODE = 10  # of the largest kernels
@@ -39,8 +40,6 @@ _KINDS: dict[str, KernelKind] = {  # by inductor's heuristic
     "foreach": "combo",
     "user_autotune": "user",
 }
-_POINTER = re.compile(r"'(?P<name>\w+)': '\*\w+'|(?:const )?\w+\* (?P<name_cpp>\w+)")
-_HEAD = re.compile(r"'signature': \{[^}]*\}|extern \"C\"[^{;]*")
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produc
         compiled, code = _kernels(modules, steps, any_generated=produced.generated != [])
         produced = replace(produced, compiled=compiled, code=code)
     compiled = graph_facts(produced.compiled)
-    forced, unpinned = tuning.forced(), tuning.unpinned()
+    forced, unpinned = pinning.forced(), pinning.unpinned()
     return replace(produced, compiled=replace(compiled, forced=forced, unpinned=unpinned))
 
 
@@ -131,6 +130,9 @@ def _kernels(
     if any_generated and not any(call.generated for graph in captured for call in graph.calls):
         raise LookupError("the wrappers' calls of their kernels are not recognised")
     profile = _Profile(steps, captured)
+    stacks: list[lines.Stacks] = [{} for _graph in captured]
+    with note("lines"):
+        stacks = lines.stacks_of(captured)
     kernels: list[Kernel] = []
     code: dict[str, str] = {}
     for number, graph in enumerate(captured):
@@ -145,10 +147,13 @@ def _kernels(
             if kernel is None:
                 continue
             calls = [graph.calls[index] for index in places]
+            with note("lines"):
+                of_calls = [stack for one in calls for stack in stacks[number].get(one.handle, ())]
+                kernel = replace(kernel, lines=lines.lines_of(of_calls))
             if call.generated:
                 generated = graph.kernels[call.name]
-                sizes = [(_moved_bytes(generated, kernel.kind, call), kernel.flops) for call in calls]
-                code[kernel.binary] = generated.code
+                sizes = [(moved_bytes(generated, kernel.kind, call), kernel.flops) for call in calls]
+                code[kernel.binary] = _with_operands(generated, call)
             else:
                 sizes = [library_sizes(call) for call in calls]
             kernels.append(profile.timed(kernel, number, places, sizes))
@@ -254,6 +259,15 @@ def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
     return Compiled(busy_us=busy, gaps_us=gaps, overlap_us=overlap)
 
 
+def _with_operands(generated: Generated, call: Call) -> str:
+    """Return the code with what it is called with, where that is known."""
+    operands = [[one.dtype, one.sizes, one.strides] for one in call.operands]
+    are_known = all(one.bytes is not None and one.strides is not None for one in call.operands)
+    if not are_known or len(pointers(generated)) != len(operands):
+        return generated.code
+    return with_operands(generated.code, operands, call.numels)
+
+
 def _generated(graph: Graph, call: Call) -> Kernel:
     kernel = graph.kernels[call.name]
     chosen = tuning.Chosen()
@@ -324,82 +338,3 @@ def _kind(name: str, kernel: Generated) -> KernelKind:
     if "'combo_grid_meta'" in kernel.code:
         return "combo"
     return _KINDS.get(heuristic["name"], "reduction" if "reduction" in heuristic["name"] else "other")
-
-
-def _moved_bytes(kernel: Generated, kind: KernelKind, call: Call) -> int | None:
-    """Return the bytes of a generated kernel's operands, of one that it writes in place twice.
-
-    An operand of which the kernel gathers some elements counts as often as its code can access one.
-    """
-    head = _HEAD.search(kernel.code)
-    names = [match["name"] or match["name_cpp"] for match in _POINTER.finditer(head[0])] if head else []
-    if len(names) != len(call.operands):
-        return None
-    iterations = call.iterations if kind in {"pointwise", "reduction"} else 0
-    total = 0
-    for name, operand in zip(names, call.operands, strict=True):
-        if operand.bytes is None:
-            return None
-        most = iterations * kernel.code.count(f"({name} + ") * operand.itemsize
-        moved = min(operand.bytes, most) if most else operand.bytes
-        total += moved * (2 if name.startswith("in_out") else 1)
-    return total
-
-
-# Operands and first result of a library's operator → FLOPs. A product counts two operations for each
-# multiplication, as torch's own counter does.
-_Formula = Callable[[Sequence[Operand], Operand], int]
-
-
-def library_sizes(call: Call) -> tuple[int | None, int | None]:
-    """Return the bytes that one call of a library's operator must move at least, each operand and result
-    once, and its FLOPs by formula; None where they are not known."""
-    operands, results = call.operands, call.results
-    if call.name == "sum":
-        return operands[0].bytes, None
-    is_attention = call.name.startswith("_scaled_dot_product_") and "attention" in call.name
-    is_backward = call.name.endswith("_backward")
-    attention = _attention_backward if is_backward else _attention
-    formula = attention if is_attention else _FORMULAS.get(call.name)
-    if (
-        formula is None
-        or len(operands) < 2
-        or any(operand.bytes is None for operand in (*operands, *results))
-    ):
-        return None, None
-    if call.name.startswith("conv") and not results:
-        return None, None
-    # an attention's result is like its query, a convolution's gradient like its result; `out=` is the last
-    is_like_operand = is_attention or call.name == "convolution_backward"
-    first = operands[0] if is_like_operand else results[0] if results else operands[-1]
-    flops, moved = formula(operands, first), [*operands, *results]
-    if is_attention:  # the sums for the backward pass and the seeds are small
-        moved = [*operands, *(operands[1:4] if is_backward else (first,))]
-    elif is_backward:  # for each gradient asked for: of the input, of the weights
-        flops *= sum(result.sizes in (operand.sizes for operand in operands[1:3]) for result in results)
-    return sum(operand.bytes or 0 for operand in moved), flops
-
-
-def _product(index: int) -> _Formula:
-    """Return the formula of a product whose left matrices are the operand at this place."""
-    return lambda operands, result: 2 * prod(result.sizes) * operands[index].sizes[-1]
-
-
-def _attention(operands: Sequence[Operand], _result: Operand) -> int:
-    query, key, value = operands[:3]
-    return 2 * prod(query.sizes[:-1]) * key.sizes[-2] * (query.sizes[-1] + value.sizes[-1])
-
-
-def _attention_backward(operands: Sequence[Operand], _result: Operand) -> int:
-    """Count five products: the scores again, and the gradients of scores, query, key and value."""
-    query, key, value = operands[1:4]
-    return 2 * prod(query.sizes[:-1]) * key.sizes[-2] * (3 * query.sizes[-1] + 2 * value.sizes[-1])
-
-
-_FORMULAS: dict[str, _Formula] = {
-    **dict.fromkeys(("mm", "bmm", "_int_mm", "_scaled_mm"), _product(0)),
-    **dict.fromkeys(("addmm", "baddbmm"), _product(1)),
-    "convolution": lambda operands, result: 2 * prod(result.sizes) * prod(operands[1].sizes[1:]),
-    "convolution_transposed": lambda given, _result: 2 * prod(given[0].sizes) * prod(given[1].sizes[1:]),
-    "convolution_backward": lambda operands, gradient: 2 * prod(gradient.sizes) * prod(operands[2].sizes[1:]),
-}

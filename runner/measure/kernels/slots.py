@@ -33,6 +33,7 @@ _WRAPPER = ("AsyncCompile()", "cpp_wrapper_src")
 _SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
 _ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
+_HANDLE = re.compile(r"^ *(?:#|//) \[Provenance debug handles\] (?P<handle>\S+:\d+)$")
 _SOURCE = re.compile(r"= async_compile\.\w+\([^\n]*'''.*?\n'''", re.DOTALL)  # of a generated kernel
 _CODE = re.compile(  # also in the tuning block of a wrapper in C++
     r"^(?P<name>\w+) = async_compile\.\w+\((?:'(?P<function>\w+)')?[^\n]*'''\n(?P<code>.*?)^'''",
@@ -86,6 +87,7 @@ class Operand:
 
     dtype: str
     sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None = field(default=None, compare=False)  # None if unknown
 
     @property
     def bytes(self) -> int | None:
@@ -114,8 +116,14 @@ class Call:
     origins: tuple[str, ...]
     operands: tuple[Operand, ...]  # with `out=` last
     results: tuple[Operand, ...] = ()  # of an operator without `out=`, where the wrapper says their sizes
-    iterations: int = 0  # of a Triton kernel, all of its programs together; 0 if unknown
+    numels: tuple[int, ...] = ()  # of a Triton kernel, the last arguments; () if unknown
     slot: str = ""
+    handle: str = ""  # by which inductor's provenance names the call
+
+    @property
+    def iterations(self) -> int:
+        """Return those of all programs of a Triton kernel together; 0 if unknown."""
+        return prod(self.numels) if self.numels else 0
 
 
 @dataclass(frozen=True)
@@ -231,6 +239,7 @@ class _Scan:
         self._arrays: dict[str, str] = {}
         self._outputs: dict[str, Call] = {}  # by name of a library's result whose sizes were not checked yet
         self._origins: tuple[str, ...] = ()
+        self._handle = ""
         # What a wrapper in C++ has before its source tunes the kernels, in calls of its own.
         lines = _SOURCE.sub("", text.partition("cpp_wrapper_src")[2] or text).split("\n")
         for line in lines:
@@ -247,6 +256,8 @@ class _Scan:
     def _line(self, line: str) -> None:
         if match := _ORIGINS.search(line):
             self._origins = tuple(filter(None, (name.strip() for name in match["origins"].split(","))))
+        elif match := _HANDLE.match(line):
+            self._handle = match["handle"]
         elif not self._call(line):
             self._tensor(line)
 
@@ -258,8 +269,8 @@ class _Scan:
                 self._add(name, True, self._origins, self._operands(match["operands"]))
                 sizes = _ITERATED.search(match["operands"])
                 if sizes:
-                    iterations = prod(int(size) for size in re.findall(r"\d+", sizes[1]))
-                    self.calls[-1] = replace(self.calls[-1], iterations=iterations)
+                    numels = tuple(map(int, re.findall(r"\d+", sizes[1])))
+                    self.calls[-1] = replace(self.calls[-1], numels=numels)
                 return True
         if match := _LIBRARY_CPP.search(line):
             self._library_cpp(match)
@@ -324,8 +335,8 @@ class _Scan:
         self._add(name, False, (name if "." in name else f"aten.{name}",), operands)
 
     def _add(self, name: str, generated: bool, origins: tuple[str, ...], operands: list[Operand]) -> None:
-        self.calls.append(Call(name, generated, origins, tuple(operands)))
-        self._origins = ()
+        self.calls.append(Call(name, generated, origins, tuple(operands), handle=self._handle))
+        self._origins, self._handle = (), ""
 
     def _result(self, name: str, sizes: str, strides: str) -> None:
         """Note the sizes of a library's result, which inductor checks after the call."""
@@ -361,8 +372,11 @@ class _Scan:
         numbers = [self._number(text) for text in sizes.split(",") if text.strip()]
         steps = [text.strip().rstrip("L") for text in strides.split(",") if text.strip()]
         repeated = [step == "0" for step in steps] if len(steps) == len(numbers) else [False] * len(numbers)
+        own = [self._number(step) for step in steps]
         return Operand(
-            dtype, tuple(1 if again else size for size, again in zip(numbers, repeated, strict=True))
+            dtype,
+            tuple(1 if again else size for size, again in zip(numbers, repeated, strict=True)),
+            tuple(own) if len(own) == len(numbers) and min(own, default=0) >= 0 else None,
         )
 
     def _number(self, text: str) -> int:

@@ -16,7 +16,7 @@ from torch._dynamo.utils import compilation_time_metrics, counters
 
 from runner.measure.compiler import toolchain
 from runner.measure.compiler.counters import forget
-from runner.measure.kernels import tuning
+from runner.measure.kernels import pinning
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
 from runner.schema.statistics import median
@@ -76,7 +76,7 @@ def warm_toolchain(
             with contextlib.suppress(TimeoutError, RuntimeError):
                 wait(_WORKERS_START_S)
     forget_compiles()
-    tuning.forget_pinned()
+    pinning.forget_pinned()
 
 
 def forget_compiles() -> None:

@@ -24,7 +24,7 @@ from runner.launch.report import Report
 from runner.measure import ceilings, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.counters import blind, note
-from runner.measure.kernels import tuning
+from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device, device_state, environment, keep_gpu_states, prepare, warning
@@ -192,13 +192,13 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     skips = counted.harness["cudagraph_skips"] if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     names_blind = any(result.metric == "kernel_count" for result in results)  # in that record
-    of_compilation = (tuning.pinned_warning(), "" if names_blind else blind_text(blind))
+    of_compilation = (pinning.pinned_warning(), "" if names_blind else blind_text(blind))
     return {
         "results": results,
         "about": {
             **setup.about(),
             "backend_options": dict(compiler.backend.options),
-            **tuning.pinned_facts(),
+            **pinning.pinned_facts(),
         },
         "warning": joined_warnings((MeasurementWarning(skipped), warning(states))),
         "warning_of_all": "; ".join(filter(None, of_compilation)),

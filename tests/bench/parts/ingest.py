@@ -181,7 +181,7 @@ def _stored_bytes() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT sum(pg_total_relation_size(name::regclass))
-            FROM unnest(ARRAY['hud_compilation', 'hud_kernel', 'hud_binarylist']) AS name"""
+            FROM unnest(ARRAY['hud_compilation', 'hud_kernel', 'hud_binarylist', 'hud_linelist']) AS name"""
         )
         return int(cursor.fetchone()[0])
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -19,13 +20,15 @@ from hud.judging.attribution import attribute
 from hud.judging.compare import kernels as query
 from hud.judging.compare.diff import compare
 from hud.judging.compare.kernel_table import CauseGroup, KernelTable, config_change
-from hud.models import IMPORT, Experiment, Run, Stream
+from hud.models import IMPORT, Experiment, KernelCode, Run, Stream
 from hud.points.sides import BadSide, parse
 from runner.schema.compilations import Compiled, Note
+from runner.schema.replay import with_operands
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
 from tests.support.factories import create_environment, create_experiment, create_measurement, create_run
+from tests.support.pages import page_of
 
-STATEMENTS = 10
+STATEMENTS = 11
 HARDTANH_7 = "triton_poi_fused__native_batch_norm_legit_no_training_hardtanh_7"
 
 
@@ -112,12 +115,36 @@ def test_the_page_shows_the_code_side_by_side(client: Client, regressed: dict[st
     )  # its code was not stored
 
 
+def test_a_change_is_shown_on_its_line_of_source(client: Client, db: None) -> None:
+    mlp, norm, other = (f"gpt2.py:{at} {name}" for at, name in ((2, "M.forward"), (3, "N.forward"), (9, "f")))
+    model = create_experiment()
+    before = [kernel("a", 10.0, lines=(mlp, norm)), kernel("b", 4.0, lines=(other,)), kernel("copy", 1.0)]
+    after = [replace(before[0], time_us=16.0), *before[1:]]
+    runs = [point(model, compiled(*kernels), days=days) for days, kernels in ((1, before), (0, after))]
+    sides = {"base": side(runs[0], model), "head": side(runs[1], model)}
+    found = client.get("/code.json", sides).json()
+    assert {row["kernel"]: row["lines"] for row in found["items"]} == {
+        "a": [mlp, norm],
+        "b": [other],
+        "copy": [],
+    }
+    changes = [(line["line"], line["change_us"]) for line in found["lines"]]
+    assert changes == [(mlp, 3.0), (norm, 3.0), (other, 0.0), ("unknown", 0.0)]
+    of_classes = client.get("/code.json", {**sides, "by": "class"}).json()["lines"]
+    assert [line["line"] for line in of_classes] == ["gpt2.py M", "gpt2.py N", "gpt2.py f", "unknown"]
+    for shown in (sides, {"base": sides["base"], "head": sides["base"]}):
+        assert mlp in page_of(client, f"/code/?{urlencode(shown)}")
+
+
 @pytest.mark.parametrize("compilations", [1, 3])
 def test_it_takes_a_fixed_number_of_statements(
     client: Client, db: None, django_assert_num_queries: Any, compilations: int
 ) -> None:
     model = create_experiment()
-    found = mobilenet()[:compilations]
+    found = [
+        replace(one, kernels=tuple(replace(kernel, lines=("gpt2.py:2 f",)) for kernel in one.kernels))
+        for one in mobilenet()[:compilations]
+    ]
     runs = [point(model, *found, days=1), point(model, *map(planted, found))]
     for run in runs:
         place: dict[str, Any] = {"run": run, "environment": create_environment(gpu_uuid="GPU-1")}
@@ -358,3 +385,27 @@ def test_of_two_configurations_the_difference_is_shown() -> None:
     assert config_change(one, other) == "XBLOCK 1 → 8"
     assert config_change(one, one) == "XBLOCK 1, num_warps 4"
     assert config_change(None, kernel("mm", config="ATen mm")) == "ATen, mm"
+
+
+def test_a_stored_kernel_is_a_file_to_run(client: Client, db: None) -> None:
+    model = create_experiment()
+    known, unknown = kernel("known", 10.0), kernel("unknown", 10.0)
+    operands = [["bfloat16", [4, 8], [8, 1]]] * 6
+    code = {"known": with_operands(BEFORE, operands, [32]), "unknown": BEFORE}
+    store(compiled(known, unknown), experiment=model, code=code)
+    one = side(Run.objects.get(), model)
+    pages = [
+        page_of(client, f"/code/?{urlencode({'base': one, 'head': one, 'kernel': each.slot})}")
+        for each in (known, unknown)
+    ]
+    address = f"/code/kernel-{known.binary}.py"
+    assert [address in page for page in pages] == [True, False]
+    assert "# operands" not in pages[0]  # of the code that is shown
+    answer = client.get(address)
+    assert BEFORE.strip() in answer.content.decode()
+    assert "_operand(torch.bfloat16, (4, 8), (8, 1), 1)" in answer.content.decode()
+    assert answer["Content-Disposition"].startswith("attachment")
+    for missing in (unknown.binary, "f" * 16, "%00"):
+        assert client.get(f"/code/kernel-{missing}.py").status_code == 404
+    KernelCode.objects.filter(text=code["known"]).update(text=f"{BEFORE}\n# operands: {'[' * 100_000}")
+    assert client.get(address).status_code == 404

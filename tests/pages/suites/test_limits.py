@@ -16,7 +16,7 @@ from tests.support.factories import create_ceiling, create_experiment, create_me
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 8  # one of them finds the streams
+STATEMENTS = 9  # one of them finds the streams
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,33 @@ def test_its_links_lead_to_the_code_of_a_kernel(client: Client, model: Experimen
     address = text.partition('<th scope="row"><a href="')[2].partition("#")[0].replace("&amp;", "&")
     assert address.startswith("/code/?stream=import&base=run")
     assert client.get(address).status_code == 200
+
+
+def test_device_time_is_shown_by_line_and_by_class(client: Client, model: Experiment) -> None:
+    mlp, norm = "gpt2.py:214 Block.MLP.forward", "gpt2.py:30 Norm.forward"
+    assert client.get("/limits.json").json()["lines"] == []  # nothing is known
+    fused = kernel("fused", 20.0, bytes=40_000_000, lines=(mlp, norm))
+    alone = kernel("alone", 8.0, lines=("gpt2.py:220 Block.MLP.forward",))
+    for case in "ab":
+        found = compiled(fused, alone, kernel("copy", 3.0, kind="copy"))
+        store(found, experiment=create_experiment(case=case))
+
+    def lines(query: str = "") -> dict[str, tuple[Any, ...]]:
+        rows = client.get(f"/limits.json{query}").json()["lines"]
+        return {row["line"]: tuple(row.values())[1:] for row in rows if "gpt2" in row["line"]}
+
+    assert lines() == {
+        mlp: (20.0, pytest.approx(10.0), 2, 2),
+        alone.lines[0]: (16.0, None, 2, 2),
+        norm: (20.0, pytest.approx(10.0), 2, 2),
+    }
+    assert lines("?by=class") == {
+        "gpt2.py Block.MLP": (36.0, pytest.approx(10.0), 4, 2),
+        "gpt2.py Norm": (20.0, pytest.approx(10.0), 2, 2),
+    }
+    page = page_of(client, "/limits/?by=class")
+    assert "gpt2.py Block.MLP" in page
+    assert "by=class" in page
 
 
 def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Experiment) -> None:
