@@ -141,7 +141,7 @@ def test_a_task_is_as_fast_in_a_sandbox(
             for each in outcome.records
             if "benchmark_values" in each["metric"]
         }
-        return statistics.median(samples["compiled_latency_ms"])
+        return float(statistics.median(samples["compiled_latency_ms"]))
 
     time_ms(plain=True)
     changes = []

@@ -12,7 +12,7 @@ from typing import Any
 import tomllib
 
 from hud.judging.attribution import Attribution, Cause, Change
-from hud.judging.compare.lines import lines_of
+from hud.judging.compare.lines import lines_of, without_folders
 from hud.tables.formatting import NONE, signed, signed_share
 from runner.schema.compilations import Kernel
 
@@ -55,8 +55,12 @@ class KernelBar:
         return config_change(self.change.base, self.change.head) if self.change else ""
 
     @property
-    def lines(self) -> str:
-        return ", ".join(lines_of(self.change)) if self.change else ""
+    def lines(self) -> Sequence[str]:
+        return lines_of(self.change) if self.change else ()
+
+    @property
+    def short_lines(self) -> str:
+        return without_folders(self.lines)
 
     @property
     def anatomy(self) -> str:

@@ -47,6 +47,10 @@ def class_of(line: str) -> str:
     return f"{place.partition(':')[0]} {function.rpartition('.')[0] or function}".strip()
 
 
+def without_folders(lines: Iterable[str]) -> str:
+    return ", ".join(line.rpartition("/")[2] for line in lines)
+
+
 def by_line(changes: Iterable[Change], by: str) -> list[SourceLine]:
     """Return the lines, or with `BY_CLASS` the classes, the largest change first; [] if none is known."""
     sums: defaultdict[str, SourceLine] = defaultdict(lambda: SourceLine(""))

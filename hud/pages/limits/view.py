@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.compare.kernel_table import short_name
+from hud.judging.compare.lines import without_folders
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
@@ -35,9 +36,9 @@ def _kernel(line: Any, _page: LimitsPage) -> SafeString:
     calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
     operators = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     about = join(line.bound, line.kind, operators, by=" · ")
-    lines = ", ".join(_lines(line))
-    source = element("span", lines, css="dim under", title=lines) if lines else NOTHING
-    return join(name, calls, element("span", about, css="dim under", title=operators), source)
+    short, lines = without_folders(_lines(line)), ", ".join(_lines(line))
+    below = element("span", short, css="dim under", title=lines) if lines else NOTHING
+    return join(name, calls, element("span", about, css="dim under", title=operators), below)
 
 
 def _lines(line: Any) -> list[str]:

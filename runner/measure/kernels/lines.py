@@ -1,7 +1,7 @@
 """The lines of the model that each kernel comes from, as inductor's provenance has them.
 
 Inductor numbers the calls of a wrapper, and dynamo keeps the stacks of each, also of a graph from a cache.
-Both ask for torch 2.9; before that no line is known.
+Torch 2.13 has both; where one is missing, as in older releases, no line is known.
 """
 
 import ast
