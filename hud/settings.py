@@ -66,6 +66,18 @@ def roles_by_group(text: str) -> dict[str, str]:
     return found
 
 
+def scopes_by_repository(text: str) -> dict[str, list[str]]:
+    """Return the scopes that `pytorch/pytorch=read,upload pytorch/benchmark=read` gives CI jobs."""
+    scopes_of: dict[str, list[str]] = {}
+    for part in text.split():
+        repository, _, scopes = part.partition("=")
+        scopes_of[repository] = scopes.split(",")
+        is_known = {*scopes_of[repository]} <= {"read", "upload", "run", "code"}
+        if not (is_known and re.fullmatch(r"[\w.-]{1,39}/[\w.-]{1,100}", repository)):
+            raise ValueError(f"HUD_GITHUB_REPOSITORIES has {part!r}: owner/name=read,upload,run,code")
+    return scopes_of
+
+
 def without_traceback_of_refusal(record: logging.LogRecord) -> bool:
     """Leave the traceback of a 403 out of the log, since its line has the path."""
     if getattr(record, "status_code", 0) == HTTPStatus.FORBIDDEN:
@@ -110,6 +122,13 @@ DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL") or "compiler-hud@local
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
 HUD_REPO_URL = link_template("HUD_REPO_URL")  # https://github.com/pytorch/pytorch/commit/{commit}
 HUD_REPO_MIRRORS = mirrors("HUD_REPO_MIRRORS")  # bare repositories that are read for the commits of a range
+
+# Jobs of GitHub that get a key for their identity token; off unless a repository is named
+HUD_GITHUB_ISSUER = os.environ.get("HUD_GITHUB_ISSUER", "").rstrip("/")
+HUD_GITHUB_ISSUER = HUD_GITHUB_ISSUER or "https://token.actions.githubusercontent.com"
+HUD_GITHUB_REPOSITORIES = scopes_by_repository(os.environ.get("HUD_GITHUB_REPOSITORIES", ""))
+if HUD_GITHUB_REPOSITORIES and not HUD_PUBLIC_URL:
+    raise ValueError("HUD_GITHUB_REPOSITORIES is set; HUD_PUBLIC_URL, the audience of tokens, must be too")
 
 # Single sign-on by OpenID Connect; off unless the issuer is set
 HUD_OIDC_ISSUER = os.environ.get("HUD_OIDC_ISSUER", "").rstrip("/")

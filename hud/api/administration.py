@@ -1,30 +1,36 @@
 """Rules of judging, targets, streams and the audit log over the API."""
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
 from django.http import HttpRequest
-from ninja import Query, Router
+from django.utils import timezone
+from ninja import Query, Router, Status
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.accounts import audit
+from hud.accounts import audit, ci_tokens
+from hud.accounts.access import address_of
+from hud.accounts.keys import create_key
+from hud.accounts.limits import CI_KEYS, KEYS
 from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections.streams import StreamChanges, change
 from hud.judging.rules import write
-from hud.models import Metric, Target, Threshold
+from hud.models import ApiKey, Metric, Target, Threshold
 from hud.models.streams import NAME_PATTERN
 from hud.points import streams
 from hud.points.nights import Subject
 from hud.points.streams import StreamLine, measured_by, subjects
 from hud.problems import Problem
+from hud.runs.streams import of_new_key
 from runner.formats.errors import Fault
 
 router = Router(tags=["rules"])
 _MOST = 1000  # of a kind
+_KEPT = timedelta(days=30)  # keys of CI jobs after their end
 _KINDS: dict[str, Any] = {"targets": Target, "metrics": Metric, "thresholds": Threshold}
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -193,3 +199,37 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     the next page."""
     rows, next_before = audit.read(given.model_dump() | {"before": given.cursor}, given.limit)
     return {"items": audit.COLUMNS.rows(rows), "next": next_before and str(next_before)}
+
+
+class GithubTokenIn(StrictBody):
+    token: str = Field(min_length=1, max_length=10_000, description="GitHub's, for the HUD as its audience")
+
+
+class GithubKeyOut(Schema):
+    key: str
+    scopes: list[str]
+    expires: datetime
+
+
+@router.post("/keys/github", response={201: GithubKeyOut, (401, 403, 503): Error}, tags=["keys"])
+def post_github_key(request: HttpRequest, given: GithubTokenIn) -> Status[dict[str, Any]]:
+    """Exchange the identity token of a job of GitHub for a key of an hour, with the scopes that
+    `HUD_GITHUB_REPOSITORIES` gives its repository."""
+    address = address_of(request)
+    KEYS.check(address)
+    repository = ci_tokens.repository_of(given.token)
+    scopes = ci_tokens.scopes_for(repository)
+    KEYS.take(address, -1)
+    CI_KEYS.check(repository)
+    name, now = f"github {repository}", timezone.now()
+    with transaction.atomic():
+        ended = now - _KEPT
+        ApiKey.objects.filter(name__startswith="github ", owner=None, host=None, expires__lt=ended).delete()
+        key, secret = create_key(
+            name=name,
+            scopes=scopes,
+            who=name,
+            expires=now + ci_tokens.LIFETIME,
+            stream=of_new_key(name, "", scopes=scopes, owner=None, is_operator=True),
+        )
+    return Status(201, {"key": secret, "scopes": key.scopes, "expires": key.expires})

@@ -18,7 +18,7 @@ from .words import link, number, percent, safe, table, title_of
 PASS, REGRESSED, CANNOT_TELL = "pass", "regressed", "cannot tell"
 STATUS = {PASS: 0, REGRESSED: 1, CANNOT_TELL: 3}  # of the process
 FILTERS = ("stream", "suite", "arch", "mode", "dtype", "metric")  # of stored results
-_DRAWS = (6, 3)  # of each side, as time allows; a run ends earlier on a clear answer
+_DRAWS = (12, 8, 5, 3)  # of each side, as time allows; a run ends earlier on a clear answer
 _MOST_RUNS = 20
 _MOST_SHOWN = 10
 _MOST_WHY = 200
@@ -250,6 +250,8 @@ def _decide(case: Case, lines: Iterable[Mapping[str, Any]], headlines: Iterable[
     draws = f"{line['draws'] or line['pairs']} {'draws' if line['draws'] else 'pairs'}"
     interval = f", {percent(line['low'])} to {percent(line['high'])}" if line["low"] is not None else ""
     case.why = f"in pairs: {line['metric']} {percent(line['change'])}{interval}, {draws}, {line['verdict']}"
+    if line["verdict"] == "inconclusive" and line.get("quality"):  # an older HUD does not say it
+        case.why += f": {line['quality'].replace('_', ' ')}"
     if line["base"] is not None and line["new"] is None:
         case.answer, case.why = REGRESSED, f"in pairs: {line['new_status']}"
     elif line["verdict"] == "dismissed" or line["better"]:

@@ -200,6 +200,8 @@ class _Pair:
         self._kept = job.caches == "kept"
         self._compiles = suite_of(job.task.suite).has_compilations(job.task)
         self._folders = {side: request.run_folder / job.task.fingerprint() / side for side in SIDES}
+        # nothing is tuned on a CPU, so that pinned processes would compile again what their side just has
+        self._reuses = job.caches == "pinned" and job.task.device == "cpu" and self._compiles
         self._measured: set[Side] = set()  # whose free process timed compiled code
         self._choices: dict[Side, dict[str, str] | None] = {}  # by slot; None where unknown
         self._kernels: dict[Side, Kernels] = {}
@@ -284,7 +286,7 @@ class _Pair:
         outcome = request.launch(
             job.interpreter(side),
             {
-                **(_caches(self._folders[side], KEPT_CACHES) if self._kept else {}),
+                **self._cached(process),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
                 **(inductor_variable(job.new_options) if side == NEW else {}),
                 **self._pinning(process),
@@ -357,6 +359,17 @@ class _Pair:
     def _has_unknown_choices(self, owner: Side) -> bool:
         """Return whether the free process of a side compiled kernels and did not tell them."""
         return self._compiles and self._choices.get(owner) is None
+
+    def _cached(self, process: _Process) -> dict[str, str]:
+        """Return the variables of the caches that a process shares with others of its side, if it does."""
+        if self._kept:
+            return _caches(self._folders[process.side], KEPT_CACHES)
+        if not self._reuses or process.warms:
+            return {}
+        compiled = self._folders[process.side].with_name(f"{process.side}-compiled")
+        if not process.owner:
+            account.remove(compiled)  # of the round before
+        return _caches(compiled, KEPT_CACHES if process.owner else NEW_CACHES)
 
     def _pinning(self, process: _Process) -> dict[str, str]:
         """Return the variables that force the choices of a side; {} where there is nothing to force."""

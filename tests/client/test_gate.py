@@ -17,6 +17,7 @@ from hud.judging import judge
 from hud.models import Accelerator, Environment, Experiment, Run
 from hud.runs import tasks
 from runner.__main__ import main
+from runner.client.gate import CANNOT_TELL, Case, _decide
 from runner.schema.draws import pinned_repeat
 from tests.bench import nights
 from tests.support import servers
@@ -238,3 +239,13 @@ def test_interrupted_it_cancels_what_it_started(runs: list[Run], command: list[s
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert {run.state for run in Run.objects.filter(request__isnull=False)} == {"cancelled"}
+
+
+def test_values_that_may_not_decide_say_why() -> None:
+    item = {"experiment": 1, "metric": "compiled_latency_ms"}
+    line = {**item, "is_of_running": True, "verdict": "inconclusive", "quality": "busy_cpu", "change": 0.01}
+    line |= {"low": None, "high": None, "draws": 6, "pairs": 3, "better": None, "base": 1.0, "new": 1.01}
+    case = Case(item, CANNOT_TELL)
+    _decide(case, [line], [line])
+    assert case.answer == CANNOT_TELL
+    assert "busy cpu" in case.why

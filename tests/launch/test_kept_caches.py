@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,21 @@ def test_a_pair_compiles_both_sides_unless_caches_are_kept(
         assert found == [[(number, "", True)] * 2 for number in (0, 1)]
     else:
         assert found == [[(0, "RUNNER_CACHES", False)] * 2] * 2
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_pinned_processes_on_a_cpu_use_what_their_side_just_compiled(
+    control: Control, tmp_path: Path, device: str
+) -> None:
+    control.plan({"*": {"compiled": True}})
+    processes = Replication(None, None, None, is_ab=True).processes([replace(SPEC, device=device)])
+    for process in processes[:2]:
+        assert run(control, tmp_path / f"{process.number}", process, base_python="default") == "ok"
+        by_draw: dict[bool, set[Fact]] = {False: set(), True: set()}
+        for line in (tmp_path / f"{process.number}" / "results.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            info, pair = record["metric"]["extra_info"], record["runners"][0]["extra_info"]["pair"]
+            by_draw["draw" in pair].add((info["compilation"], info["caches"], info["is_empty"]))
+        number, reuses = process.number, device == "cpu"
+        assert by_draw[False] == {(number, "RUNNER_NEW_CACHES" if reuses else "", True)}
+        assert by_draw[True] == {(number, "RUNNER_CACHES" if reuses else "", not reuses)}

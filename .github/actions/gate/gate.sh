@@ -1,6 +1,7 @@
 # Upload, gate, summary and comment. Only a regression and wrong usage fail the job.
 set -eu
 export PYTHONPATH="$GITHUB_ACTION_PATH/../../.."
+. "$GITHUB_ACTION_PATH/key.sh"
 answer="$(mktemp)"
 if [ -n "$FILES" ]; then
     # shellcheck disable=SC2086 # several files and options
