@@ -24,7 +24,7 @@ from runner.launch.report import Report
 from runner.measure import ceilings, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.counters import blind, note
-from runner.measure.kernels import pinning, tuning
+from runner.measure.kernels import lines, pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device, device_state, environment, keep_gpu_states, prepare, warning
@@ -228,6 +228,8 @@ def warm(spec: TaskSpec, report: Report) -> Json:
     on_gpu = spec.device == "cuda"
     with torch.set_grad_enabled(spec.mode == "training"):
         compiler = Compiler(spec)
+        if compiler.backend.is_inductor:
+            lines.ask()  # as `tuning.watch` did: without, no graph in the caches has the same key
         setup.eager_once()
         warm_compiler(setup, compiler, workers=False)
         call = setup.compiled(compiler)

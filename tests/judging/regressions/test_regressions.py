@@ -327,7 +327,7 @@ def test_the_cost_does_not_grow_with_series_or_history(django_assert_max_num_que
     for case in ("a", "b", "c", "d"):
         record = v3_record(case=case, values=[2500], timestamp=1_700_000_000 + 4 * 86_400)
         ingest(as_list(record), Parameters(driver="580.1"))
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(17):
         assert process_pending() == 4
 
 
