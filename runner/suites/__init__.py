@@ -25,7 +25,11 @@ UNLISTED["file"] = file_suite
 
 # What `runner env` builds by name: torch_xla is made for one release of torch, which has its own torchvision.
 ENVIRONMENTS: Mapping[str, Sequence[str]] = {
-    "xla": ("torch==2.9.0", "torch_xla==2.9.0", "torchvision==0.24.0", "timm", "transformers", "numpy"),
+    # inductor compiles C++ by setuptools, which no package of these asks for
+    "xla": (
+        *("torch==2.9.0", "torch_xla==2.9.0", "torchvision==0.24.0"),
+        *("timm", "transformers", "numpy", "setuptools"),
+    ),
     CANARY: ("torch==2.9.0", "numpy"),
     "torchao": ("torch", "torchao", "numpy"),
 }
