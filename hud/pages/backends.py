@@ -308,7 +308,7 @@ def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None
     return far[-1] if far else older[0] if older else None
 
 
-_kept = Kept(_MOST_KEPT)
+_tables = Kept(_MOST_KEPT)
 
 
 def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Table:
@@ -329,7 +329,7 @@ def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Tab
         return table
 
     is_over = all(night.complete for night in (*trend, head, *([base] if base else [])))
-    return _kept.get(key, build) if is_over else build()
+    return _tables.get(key, build) if is_over else build()
 
 
 def table_html(page: BackendComparison, *, chosen: str = "", backends: int | None = None) -> SafeString:

@@ -1,4 +1,4 @@
-"""What a process keeps of nights, until one of their points changes."""
+"""Keep in a process what was computed of nights, until one of their points changes."""
 
 import time
 from collections import OrderedDict

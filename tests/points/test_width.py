@@ -1,4 +1,4 @@
-"""What pages read of a wide database: by an index what they show, not every series."""
+"""Check that pages of a wide database read by an index what they show, and not every series."""
 
 from __future__ import annotations
 

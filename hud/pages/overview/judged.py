@@ -34,7 +34,7 @@ class JudgedNight:
         return 0 < self.referenced == self.compared - self.undecided
 
 
-_kept = Kept(64)
+_judged_nights = Kept(64)
 
 
 def read(comparison: BackendComparison) -> tuple[JudgedNight, dict[int, JudgedCell]]:
@@ -45,7 +45,7 @@ def read(comparison: BackendComparison) -> tuple[JudgedNight, dict[int, JudgedCe
         judged = count(comparison, comparison.head.runs if comparison.head else ())
         return judged, improved(comparison, judged)
 
-    return _kept.get(comparison.versions, judge)
+    return _judged_nights.get(comparison.versions, judge)
 
 
 def count(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:

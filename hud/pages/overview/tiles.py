@@ -16,7 +16,7 @@ from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_tuples
 
 _LINES = 2
-_kept = Kept(64)
+_means_of_nights = Kept(64)
 
 
 @dataclass
@@ -46,7 +46,7 @@ def read(
     late = {schedule.suite for schedule in overdue if schedule.arch == arch}
     versions = tuple((night.runs, night.versions) for night in comparison.nights_of_stream)
     key = tuple(tiles), arch, comparison.stream.pk, until, versions
-    rows = _kept.get(key, lambda: _means(*key[:-1])) if tiles else []
+    rows = _means_of_nights.get(key, lambda: _means(*key[:-1])) if tiles else []
     metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:
         tile = tiles[suite]
