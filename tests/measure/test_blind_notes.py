@@ -38,13 +38,6 @@ def call(args):
 """
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    blind.clear()
-    yield
-    blind.clear()
-
-
 @pytest.fixture
 def wrapper(tmp_path: Path) -> SimpleNamespace:
     """Return a stand-in for a loaded wrapper with a Triton kernel."""

@@ -23,7 +23,9 @@ _FILE = "transformers/models/gpt2/modeling_gpt2.py"
 
 
 @pytest.fixture(autouse=True)
-def inductors_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def inductors_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give a cache of its own, since the graphs of an older one may name files that are gone."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     level = torch._inductor.config.trace.provenance_tracking_level
     yield
     torch._inductor.config.trace.provenance_tracking_level = level
