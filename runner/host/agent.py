@@ -361,6 +361,7 @@ class Agent:
                 if folder.outcome is not None:
                     folder.deliver(self._hud)
                 else:
+                    self._hud.log(folder.lease, 0, b"")  # an ended lease is known without a log too
                     folder.send_log(self._hud)
             except LeaseBroken as error:  # noqa: PERF203 - few folders, each delivered or kept by itself
                 folder.refuse(str(error))

@@ -209,6 +209,20 @@ def test_a_left_over_is_delivered(
     assert (task.end["status"], len(task.records)) == ("timed_out", 1)
 
 
+@pytest.mark.parametrize("log", ["", "its last words\n"])
+def test_what_a_killed_worker_left_goes_once_its_lease_has_ended(
+    make_agent: Callable[..., HostProcess], fake: FakeHud, tmp_path: Path, log: str
+) -> None:
+    task = fake.add()
+    task.state, task.token, task.attempt = "running", "of the next attempt", 2
+    folder = Folder.create(tmp_path / "data", Lease(task.uid, "t", 1, 1, SPEC.to_json(), 45, 10))
+    (folder.path / "log").write_text(log)
+    folder.release()
+    make_agent("--key", KEY)
+    wait_for(lambda: not folder.path.exists(), "an empty spool", 20)
+    assert (tmp_path / "data" / "refused" / folder.path.name / "log").read_text() == log
+
+
 def test_an_orphan_makes_the_accelerator_dirty(agent: HostProcess, fake: FakeHud, tmp_path: Path) -> None:
     """Its launcher is gone, it still holds the lock: the card is not shared."""
     launcher = (
