@@ -19,7 +19,7 @@ from runner.cli import run as run_command
 from runner.cli import tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
-from runner.launch.pairs import Job
+from runner.launch.jobs import Job
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
