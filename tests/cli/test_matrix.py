@@ -270,7 +270,7 @@ def test_the_overview_says_beside_the_cases_how_many_may_not_decide() -> None:
     done = [finished(one, speedup=value) for one, value in zip(asked, (0.5, 2.0, 7.0), strict=True)]
     done[2].records[0]["metric"]["extra_info"]["quality"] = "imprecise"
     _heads, inductor = tables.overview(done, asked).splitlines()
-    assert "3/3, 1 undecided" in inductor
+    assert "3/3, 1 inconclusive" in inductor
     assert inductor.split()[-1] == "1.000"
     assert "(7.000)" in tables.results(done)
 
