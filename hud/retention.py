@@ -103,7 +103,7 @@ def _before(days: float) -> datetime:
 
 
 def orphans() -> Iterator[list[str]]:
-    """Yield of each folder the files of tasks, imports and the archive that no row names, other than young ones."""
+    """Yield of each folder the files that no row names, other than young ones."""
     for folder in names_in("artifacts", folders=True):
         names = names_in(folder)
         yield _old(names, Artifact.objects.filter(path__in=names).values_list("path", flat=True))

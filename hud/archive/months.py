@@ -1,8 +1,8 @@
 """Which months are archived, and which have to be written anew.
 
-A month of a stream is closed once it is over. Whatever changes points or measurements makes new versions of the
-rows of their runs, in the same transaction (`hud.points.write.touch_runs`). So a month is written anew where
-its runs have other versions than they had: after a deletion, a replacement, a merge, a verdict, a late upload.
+A month of a stream is closed once it is over. Whatever changes points or measurements makes new versions of
+the rows of their runs, in the same transaction (`hud.points.write.touch_runs`). So a month is written anew
+where its runs have other versions: after a deletion, a replacement, a merge, a verdict, a late upload.
 """
 
 import secrets
@@ -26,7 +26,7 @@ _MONTH = "date_trunc('month', {} AT TIME ZONE 'UTC')::date"
 _VERSIONS = "md5(string_agg(concat_ws(' ', id, xmin, ctid), ',' ORDER BY id))"
 # The condition is of the statement's own snapshot: what is replaced later is locked, or another row by then
 _SAMPLES = f"""hud_detailedmeasurement WHERE run_id = ANY(%(runs)s::int[]) AND samples IS NOT NULL
-    AND (SELECT {_VERSIONS} FROM hud_run WHERE id = ANY(%(runs)s::int[])) = %(versions)s"""
+    AND (SELECT {_VERSIONS} FROM hud_run WHERE id = ANY(%(runs)s::int[])) = %(versions)s"""  # noqa: S608 — as below  # nosec B608
 _DROP = f"""UPDATE hud_detailedmeasurement SET samples = NULL WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM {_SAMPLES} LIMIT 500 FOR UPDATE SKIP LOCKED))"""  # noqa: S608 — constants  # nosec B608
 

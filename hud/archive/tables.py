@@ -94,7 +94,7 @@ def _with_samples(table: pa.Table, archived: Any) -> pa.Table:
     return table.set_column(len(_KEY), "samples", samples)
 
 
-class Content:
+class ArchiveContent:
     """Rows of one kind that are counted, digested and, into a `file`, written."""
 
     def __init__(self, kind: str, file: Any = None) -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pyarrow import parquet
 
 from hud.archive.months import ClosedMonth, archived_months, closed_months, due, has_files, local_path
-from hud.archive.tables import Content, read
+from hud.archive.tables import ArchiveContent, read
 from hud.files import files
 from hud.models import ArchivedMonth
 from hud.models.archive import POINTS, SAMPLES
@@ -45,7 +45,7 @@ def write(month: ClosedMonth) -> ArchivedMonth | None:
             archived.save(update_fields=["versions"])
             return None
         row = ArchivedMonth(
-            pk=archived and archived.pk,
+            pk=archived.pk if archived else None,
             stream_id=month.stream_id,
             month=month.month,
             path=f"archive/{month.stream_id}/{month.month:%Y-%m}-{secrets.token_hex(4)}",
@@ -86,18 +86,18 @@ def _content(
             samples = local_path(archived.file(SAMPLES))
     contents = {}
     for kind in (POINTS, SAMPLES):
-        contents[kind] = Content(kind, (outputs or {}).get(kind))
+        contents[kind] = ArchiveContent(kind, (outputs or {}).get(kind))
         for table in read(kind, month.run_ids, samples):
             contents[kind].add(table)
     return {kind: content.rows for kind, content in contents.items()}, _digest(contents)
 
 
-def _digest(contents: Mapping[str, Content]) -> str:
+def _digest(contents: Mapping[str, ArchiveContent]) -> str:
     return hashlib.sha256("\n".join(content.close() for content in contents.values()).encode()).hexdigest()
 
 
 def _digest_of_files(row: ArchivedMonth) -> str:
-    contents = {kind: Content(kind) for kind in (POINTS, SAMPLES)}
+    contents = {kind: ArchiveContent(kind) for kind in (POINTS, SAMPLES)}
     try:
         for kind, content in contents.items():
             with parquet.ParquetFile(local_path(row.file(kind))) as file:

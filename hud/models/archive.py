@@ -9,8 +9,8 @@ POINTS, SAMPLES = "points", "samples"  # the kinds of files
 
 
 class ArchivedMonth(NamedRow):
-    """A closed month of a stream in the archive: the points and samples of the runs whose `order_time` lies in
-    it, as two files. What a write leaves behind goes as an orphan (`hud.retention`)."""
+    """A closed month of a stream in the archive: points and samples of runs whose `order_time` lies in it,
+    as two files. What a write leaves behind goes as an orphan (`hud.retention`)."""
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="+")  # not merged: both are written anew
     month = models.DateField()  # its first day, in UTC

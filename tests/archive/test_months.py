@@ -28,7 +28,7 @@ from hud.models.archive import POINTS, SAMPLES
 from hud.sql import execute
 from runner.formats.parameters import Parameters
 from tests.files.test_bucket import FILES, bucket, server, use_bucket
-from tests.support.factories import create_experiment, create_measurement, create_run
+from tests.support.factories import create_measurement, create_run
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud
 
@@ -49,7 +49,7 @@ def upload(*samples: float, day: int = 0, case: str = "softmax", **given: Any) -
     records = [v3_record(values=samples, case=name, timestamp=at) for name in (case, "gemv")]
     parameters = {"driver": "580.1", "stream": "nightly", "run_id": f"night {day}", **given}
     receipt = ingest(as_list(*records), Parameters(**parameters))
-    return Upload.objects.get(pk=receipt.id)
+    return Upload.objects.get(pk=receipt.id or 0)
 
 
 def archive() -> list[str]:
