@@ -131,7 +131,7 @@ def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
     assert said["artifacts"][:2] == said["task logs"][:2] == ["1", "1000"]
     assert said["orphan files"][:2] == ["3", "3000"]
     others = said.keys() - {"orphan files", "archived samples"}
-        assert {said[name][0] for name in others} == {"1"}
+    assert {said[name][0] for name in others} == {"1"}
     call_command("prune", stdout=StringIO())
     assert_pruned(stay, go)
 
