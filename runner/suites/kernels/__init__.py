@@ -21,17 +21,17 @@ from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
 from runner.suites.tables import options_of
 
 VARIABLE = "RUNNER_KERNELS"  # the path of the export, in the environment of whoever runs it
-_CASE = re.compile(r"\w{1,200}-[0-9a-f]{16}", re.ASCII)
-_MOST_BYTES = 64 * 2**20
-_DTYPES = (
-    *("float32", "bfloat16", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"),
-    *("float8_e4m3fn", "float8_e5m2", "complex64"),
-)
+IN_MODEL = "replay_ratio"
 METRICS = {  # latency and bandwidth
     "cuda": ("device_latency_ms", "device_bandwidth_gbps"),
     "cpu": ("compiled_latency_ms", "call_bandwidth_gbps"),
 }
-IN_MODEL = "replay_ratio"
+_CASE = re.compile(r"\w{1,200}-[0-9a-f]{16}", re.ASCII)
+_MOST_BYTES = 64 * 2**20
+_DTYPES = (  # of kernels that are not here
+    *("float32", "bfloat16", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"),
+    *("float8_e4m3fn", "float8_e5m2", "complex64"),
+)
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,28 @@ class StoredKernel:
     """A kernel of an export. Time and bytes are of one call in the model; None if unknown."""
 
     code: str
-    device: str
-    dtype: str  # of the first operand
     config: str  # that the autotuner took; '' without
     offered: tuple[str, ...]  # configurations that it had to choose from
     time_us: float | None
     bytes: int | None
+    device: str
+    case: Case
 
     @classmethod
     def from_json(cls, row: Mapping[str, Json]) -> "StoredKernel":
-        """Raise ValueError where it is not known what the kernel is called with."""
+        """Raise ValueError or the like where the row is no kernel that can run alone."""
         code, time_us, moved = str(row["code"]), row.get("time_us"), row.get("bytes")
+        name, (device, dtype) = f"{row['name']}-{row['binary']}", device_and_dtype(code)
+        if not _CASE.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} is no kernel's name and binary")
         return cls(
             code,
-            *device_and_dtype(code),
             str(row.get("config") or ""),
             tuple(map(str, row.get("offered") or ())),
             None if time_us is None else float(time_us),
             None if moved is None else int(moved),
+            device,
+            Case(name, "a stored kernel", (dtype,)),
         )
 
 
@@ -66,7 +70,7 @@ class KernelSuite(Suite):
         """Return a kernel of the export; without one, what may have this name."""
         exported = stored_kernels()
         if name in exported:
-            return _case(name, exported[name])
+            return exported[name].case
         if exported or not _CASE.fullmatch(name):
             raise BadRequest(f"no kernel {name!r} is in the file of --file; see GET /api/v1/kernels")
         return Case(name, "a stored kernel", _DTYPES)
@@ -78,11 +82,8 @@ class KernelSuite(Suite):
         raise BadRequest(f"{name}: stored kernels run by a command: python -m runner run kernels --file FILE")
 
     def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
-        exported = {name: kernel for name, kernel in stored_kernels().items() if kernel.device == device}
-        return [_case(*item) for item in exported.items()] if not names else list(map(self.case, names))
-
-    def local_cases(self) -> Sequence[Case]:
-        return [_case(*item) for item in stored_kernels().items()]
+        of_device = [kernel.case for kernel in stored_kernels().values() if kernel.device == device]
+        return [self.case(name) for name in names] or of_device
 
     def argument(self) -> str:
         path = os.environ.get(VARIABLE)
@@ -92,31 +93,23 @@ class KernelSuite(Suite):
         return [Expected(task.case, task.backend, task.device, task.identity(), METRICS[task.device])]
 
 
-def _case(name: str, kernel: StoredKernel) -> Case:
-    in_model = "" if kernel.time_us is None else f", {kernel.time_us:.1f} µs in the model"
-    return Case(name, f"{kernel.device}{in_model}", (kernel.dtype,))
-
-
 def stored_kernels() -> Mapping[str, StoredKernel]:
     """Return the kernels of the export that this process was given, by case; none without one. Raise
     BadRequest for a file that is none."""
     path = os.environ.get(VARIABLE)
-    return _read(path, os.stat(path).st_mtime_ns) if path else {}
+    return _read(Path(path), Path(path).stat().st_mtime_ns) if path else {}
 
 
 @lru_cache(maxsize=1)
-def _read(path: str, _changed_ns: int) -> Mapping[str, StoredKernel]:
+def _read(path: Path, _changed_ns: int) -> Mapping[str, StoredKernel]:
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             is_packed = file.peek(2).startswith(b"\x1f\x8b")
             data = (gzip.open(file) if is_packed else file).read(_MOST_BYTES)
-        rows = json.loads(data)["items"][:MOST_KERNELS]
-        kernels = {f"{row['name']}-{row['binary']}": StoredKernel.from_json(row) for row in rows}
+        kernels = map(StoredKernel.from_json, json.loads(data)["items"][:MOST_KERNELS])
+        return {kernel.case.name: kernel for kernel in kernels}
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadRequest(f"{path} is no export of kernels (GET /api/v1/kernels): {error!r:.200}") from error
-    if wrong := next((name for name in kernels if not _CASE.fullmatch(name)), ""):
-        raise BadRequest(f"{path}: {wrong!r:.100} is no kernel's name and binary")
-    return kernels
 
 
 SUITE = KernelSuite(
