@@ -201,8 +201,7 @@ class StoredKernelsOut(Schema):
 
 @router.get("/kernels", response={200: StoredKernelsOut, 404: Error})
 def get_kernels(request: HttpRequest, given: Query[_KernelsQuery]) -> dict[str, Any]:
-    """Get the kernels of an arch that take the most time, with their code, as `runner run kernels --file` takes
-    them."""
+    """Get the kernels of an arch that take the most time, as `runner run kernels --file FILE` takes them."""
     stream = stream_of(given.stream)
     items = largest(stream, given.arch, given.limit)
     return {"stream": stream.name, "arch": given.arch, "items": items}

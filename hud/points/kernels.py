@@ -27,7 +27,7 @@ _LARGEST = """
         JOIN hud_kernelcode code ON code.id = b.code_id AND position(%(operands)s IN code.text) > 0
         WHERE %(arch)s = '' OR e.arch = %(arch)s
         ORDER BY b.binary, spent.time_us DESC NULLS LAST
-    ) kernel ORDER BY step_us DESC NULLS LAST, bytes DESC NULLS LAST, binary LIMIT %(most)s
+    ) kernel ORDER BY step_us DESC NULLS LAST, bytes DESC NULLS LAST, kernel.binary LIMIT %(most)s
 """
 
 

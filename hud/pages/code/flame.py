@@ -1,5 +1,5 @@
-"""The icicle of device time on *What changed*: module, function, line, kernel. Each part is as wide as the longer
-of its two times, and coloured by the change. Nested lists, so that it needs no script and can be read aloud."""
+"""The icicle of device time on *What changed*: module, function, line, kernel. Each part is as wide as the
+longer of its two times, and coloured by the change. Nested lists need no script and can be read aloud."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +45,8 @@ def tree_of(changes: Iterable[Change]) -> Part:
             file, _, number = place.partition(":")
             part = whole
             part.add(kernel)
-            for name in filter(None, (file.rpartition("/")[2] or line, function, number and f"line {number}")):
+            names = file.rpartition("/")[2] or line, function, number and f"line {number}"
+            for name in filter(None, names):
                 part = part.parts.setdefault(name, Part(name))
                 part.add(kernel)
             part.parts.setdefault(change.slot, Part(kernel.name, change.slot)).add(kernel)

@@ -104,8 +104,8 @@ def stored_kernels() -> Mapping[str, StoredKernel]:
 def _read(path: Path, _changed_ns: int) -> Mapping[str, StoredKernel]:
     try:
         with path.open("rb") as file:
-            is_packed = file.peek(2).startswith(b"\x1f\x8b")
-            data = (gzip.open(file) if is_packed else file).read(_MOST_BYTES)
+            opened = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+            data = opened.read(_MOST_BYTES)
         kernels = map(StoredKernel.from_json, json.loads(data)["items"][:MOST_KERNELS])
         return {kernel.case.name: kernel for kernel in kernels}
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -98,6 +98,6 @@ def test_parts_are_as_wide_as_their_times(live_hud: Hud, page: Page, width: int)
     assert widths["gpt2.py"] / widths["all kernels"] == pytest.approx(120.1 / 125.1, rel=0.02)
     assert widths["triton_poi_fused_gelu_0"] / widths["all kernels"] == pytest.approx(90 / 125.1, rel=0.02)
     assert "tiny" not in widths  # it is one of those too short to be drawn
-    page.locator(".flame a.slower").click()
-    expect(page.locator("#source")).to_contain_text("triton_poi_fused_gelu_0")
+    page.locator(".flame a.faster").click()
+    expect(page.locator("#source")).to_contain_text("gone")
     assert "base=" in page.url
