@@ -81,6 +81,11 @@ class Detail:
         return sum(line.state in ACTIVE for line in self.cause.lines)
 
     @property
+    def closing(self) -> list[Event]:
+        """Return the possible events that need a reason."""
+        return [event for event in self.actions if event in {Event.ACCEPT, Event.DISMISS}]
+
+    @property
     def decision(self) -> RegressionEvent | None:
         """Return the last decision of a person."""
         return next((event for event in reversed(self.events) if event.event in BY_PEOPLE), None)
