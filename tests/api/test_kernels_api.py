@@ -11,7 +11,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Stream
 from runner.schema.replay import with_operands
 from runner.suites import kernels
 from tests.support.compilations import compiled, kernel, store
@@ -38,16 +37,16 @@ def test_the_largest_kernels_with_operands_are_exported(
     store(compiled(replace(small, time_us=90.0)), experiment=model, run=old, code=code)
     store(compiled(small, large, without, kernel("no_code", 80.0)), experiment=model, run=new, code=code)
     store(compiled(alone), experiment=other, run=new, code=code)
-    stream = Stream.objects.get(pk=new.stream_id).name
+    stream = new.stream.name
     found = client.get("/api/v1/kernels", {"arch": model.arch, "stream": stream}).json()
     assert [(row["name"], row["time_us"], row["bytes"]) for row in found["items"]] == [
         ("large", 15.0, 600),
         ("small", 2.0, 600),
     ]
     assert (found["items"][0]["binary"], found["items"][0]["run"]) == (large.binary, new.pk)
-    limited = client.get("/api/v1/kernels", {"stream": stream, "limit": 2}).json()["items"]
+    limited = client.get("/api/v1/kernels", {"stream": stream, "limit": "2"}).json()["items"]
     assert [row["name"] for row in limited] == ["large", "b200"]
-    assert client.get("/api/v1/kernels", {"limit": 201}).status_code == 422
+    assert client.get("/api/v1/kernels", {"limit": "201"}).status_code == 422
     path = tmp_path / "kernels.json"
     path.write_text(json.dumps(found))
     monkeypatch.setenv(kernels.VARIABLE, str(path))

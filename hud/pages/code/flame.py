@@ -18,7 +18,7 @@ _QUIET = 0.005  # changes below have none
 
 
 @dataclass
-class Part:
+class FlamePart:
     """Times in µs of a step; `slot` is that of a kernel."""
 
     name: str = ""
@@ -26,20 +26,20 @@ class Part:
     base_us: float = 0.0
     head_us: float = 0.0
     width_us: float = 0.0
-    parts: dict[str, "Part"] = field(default_factory=dict)
+    parts: dict[str, "FlamePart"] = field(default_factory=dict)
 
-    def add(self, *others: "Part") -> None:
+    def add(self, *others: "FlamePart") -> None:
         for name in ("base_us", "head_us", "width_us"):
             setattr(self, name, getattr(self, name) + sum(getattr(part, name) for part in others))
 
 
-def tree_of(changes: Iterable[Change]) -> Part:
+def tree_of(changes: Iterable[Change]) -> FlamePart:
     """Return the whole; a kernel of several lines stands at each with an equal part of its times."""
-    whole = Part("all kernels")
+    whole = FlamePart("all kernels")
     for change in changes:
         lines, times_us = lines_of(change) or (UNKNOWN,), (change.base_us or 0.0, change.head_us or 0.0)
         base_us, head_us = (time_us / len(lines) for time_us in times_us)
-        kernel = Part(change.kernel.name, change.slot, base_us, head_us, max(base_us, head_us))
+        kernel = FlamePart(change.kernel.name, change.slot, base_us, head_us, max(base_us, head_us))
         for line in lines if kernel.width_us else ():
             place, _, function = line.partition(" ")
             file, _, number = place.partition(":")
@@ -47,9 +47,9 @@ def tree_of(changes: Iterable[Change]) -> Part:
             part.add(kernel)
             names = file.rpartition("/")[2] or line, function, number and f"line {number}"
             for name in filter(None, names):
-                part = part.parts.setdefault(name, Part(name))
+                part = part.parts.setdefault(name, FlamePart(name))
                 part.add(kernel)
-            part.parts.setdefault(change.slot, Part(kernel.name, change.slot)).add(kernel)
+            part.parts.setdefault(change.slot, FlamePart(kernel.name, change.slot)).add(kernel)
     return whole
 
 
@@ -60,7 +60,7 @@ def icicle(changes: Iterable[Change], links: Mapping[str, str], *, one_point: bo
         return SafeString("")
     least_us = _LEAST * whole.width_us
 
-    def drawn(part: Part) -> SafeString:
+    def drawn(part: FlamePart) -> SafeString:
         change_us = part.head_us - part.base_us
         much = change_us / part.width_us
         words = f"{part.head_us:,.1f} µs" + ("" if one_point else f", {signed(change_us, 1)}")
@@ -76,7 +76,7 @@ def icicle(changes: Iterable[Change], links: Mapping[str, str], *, one_point: bo
         wide.sort(key=lambda one: (-one.width_us, one.name))
         narrow = [one for one in part.parts.values() if one.width_us < least_us]
         if narrow:
-            wide.append(Part(f"{len(narrow)} shorter"))
+            wide.append(FlamePart(f"{len(narrow)} shorter"))
             wide[-1].add(*narrow)
         inner = element("ul", join(*map(drawn, wide), by="")) if wide else ""
         return element("li", join(label, inner, by=""), style=f"flex-grow:{part.width_us:.3f}")
