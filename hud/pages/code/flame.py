@@ -45,7 +45,7 @@ def tree_of(changes: Iterable[Change]) -> FlamePart:
             file, _, number = place.partition(":")
             part = whole
             part.add(kernel)
-            names = file.rpartition("/")[2] or line, function, number and f"line {number}"
+            names = file.rpartition("/")[2] or line, function, number and f":{number}"
             for name in filter(None, names):
                 part = part.parts.setdefault(name, FlamePart(name))
                 part.add(kernel)

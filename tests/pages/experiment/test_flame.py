@@ -55,7 +55,7 @@ def test_each_part_is_the_sum_of_its_parts() -> None:
         "MLP.forward": pytest.approx(100.0),
         "Norm.forward": pytest.approx(10.1),
     }
-    kernels = functions["Norm.forward"].parts["line 3"].parts.values()
+    kernels = functions["Norm.forward"].parts[":3"].parts.values()
     assert {one.name for one in kernels} == {"triton_red_fused_norm_1", "gone", "tiny"}
 
 
