@@ -23,6 +23,7 @@ from hud.models import (
     Regression,
     Run,
     RunSubject,
+    RunSummary,
     Series,
     Target,
     Threshold,
@@ -138,6 +139,8 @@ def _rename_experiments(done: Renaming, alias: Alias) -> None:
         names = [{**row, kind: new} for row in subjects.values(*_OF_SUBJECT)]
         RunSubject.objects.bulk_create([RunSubject(**row) for row in names], ignore_conflicts=True)
         subjects.delete()
+    if kind in {"suite", "case"}:
+        RunSummary.objects.all().delete()  # they have the names, and are soon made anew
     if kind == "suite":
         done.runs = _rename_titles(old, new)
     if not Experiment.objects.filter(**{kind: old}).exists():

@@ -28,6 +28,7 @@ from hud.models.points import (
     Point,
     PointFields,
     RunSubject,
+    RunSummary,
     SidePoint,
     UnjudgedRun,
     words_are_reason,
