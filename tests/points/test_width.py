@@ -221,7 +221,7 @@ def large(wide: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_large_run_reads_what_its_page_shows(large: Run, client: Client) -> None:
     addresses = [f"/runs/{large.pk}.json?{query}" for query in ("", "page=3", "show=failed", "show=rest&page=2")]
     before = [client.get(address).json() for address in addresses]
-    assert [len(answer["rows"]) for answer in before] == [200, 200, 8, 200]
+    assert [len(answer["items"]) for answer in before] == [200, 200, 8, 200]
     assert before[0]["counts"]["regressed"] == 8
     assert before[0]["counts"]["missed"] == 1
     assert rows_read(lambda: client.get(f"/runs/{large.pk}/")) > WIDE
