@@ -5,7 +5,7 @@ Of a large run the judge keeps both, so that a page reads counts and the points 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -262,7 +262,7 @@ def kept(run: Run) -> Summary | None:
     return None
 
 
-def keys_of_kept(run: Run, first: int, most: int) -> Iterable[Key]:
+def keys_of_kept(run: Run, first: int, most: int) -> list[Key]:
     """Return the keys of points of a large run in their order: 1 statement."""
     part = "SELECT substr(places, %(start)s, %(bytes)s) FROM hud_runsummary WHERE run_id = %(run)s"
     size = _PLACE.itemsize

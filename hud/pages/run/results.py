@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from hud.models import Environment, Experiment, Metric, Point, PointFields, Run, Series, SidePoint
+from hud.models import Environment, Experiment, Metric, Point, PointFields, Run, SidePoint
 from hud.pages.query_string import MAX_PAGE, NAMED, OPTIONS, named, number, one_of, words
 from hud.points import expectations, summaries
 from hud.points.read import with_levels
@@ -23,6 +23,10 @@ from hud.sql import Ints, by_id, fetch_models, fetch_tuples, int_array
 
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _SHARED = 3  # rows with the same warning, which is then said once
+_OF_SERIES = {
+    name: f"(SELECT {name} FROM hud_series WHERE id = own.series_id)"  # noqa: S608  # nosec B608
+    for name in ("experiment_id", "metric_id")
+}
 _QUIET_ROWS = 5  # unchanged points below those that are not
 
 
@@ -62,7 +66,10 @@ class RunResults(Summary):
     @property
     def suite_rows(self) -> list[tuple[str, list[int]]]:
         """Return each suite with how many of its points show what `counts` has."""
-        return [(suite, [counts.get(k, 0) for k in self.counts]) for suite, counts in self.suites.items()]
+        return [
+            (suite, [counts.get(kind, 0) for kind in self.counts])
+            for suite, counts in sorted(self.suites.items())
+        ]
 
     @property
     def first(self) -> int:
@@ -148,19 +155,21 @@ def _fill(run: Run, results: RunResults, keys: Sequence[Key], targets: Targets) 
     if not keys:
         return
     params = {"run": run.pk, "series": int_array({series for series, *_rest in keys})}
-    wanted = """JOIN hud_series series ON series.id = own.series_id
-        WHERE own.run_id = %(run)s AND own.series_id = ANY(%(series)s::int[])"""
+    wanted = "WHERE run_id = %(run)s AND series_id = ANY(%(series)s::int[])"
     points: Sequence[PointFields]
     if run.is_ab:
-        points = fetch_models(SidePoint, wanted, params, series=Series)
+        points = fetch_models(SidePoint, wanted, params, computed=_OF_SERIES)
     else:
-        points = with_levels(fetch_models(Point, wanted, params, series=Series))
+        points = with_levels(fetch_models(Point, wanted, params, computed=_OF_SERIES))
     by_key = {key_of(point): point for point in points}
     results.rows = [by_key[key] for key in keys if key in by_key]
-    experiments = by_id(Experiment, (point.series.experiment_id for point in results.rows))
-    metrics = by_id(Metric, (point.series.metric_id for point in results.rows))
+    experiments, metrics = (
+        by_id(kind, (getattr(point, name) for point in results.rows))
+        for kind, name in ((Experiment, "experiment_id"), (Metric, "metric_id"))
+    )
     for point in results.rows:
-        point.show(experiments[point.series.experiment_id], metrics[point.series.metric_id], targets)
+        about: Any = point
+        about.show(experiments[about.experiment_id], metrics[about.metric_id], targets)
     expectations.add(run.stream_id, results.rows)
     moved = fetch_tuples(
         """
