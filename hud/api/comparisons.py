@@ -12,8 +12,9 @@ from pydantic import Field
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, of_table
 from hud.judging import proven_choices
-from hud.judging.compare import ab_runs, kernels, text
+from hud.judging.compare import ab_runs, text
 from hud.judging.compare.query import Filters, read
+from hud.judging.kernels import changes
 from hud.models import ACTIVE, Run
 from hud.problems import row_of
 
@@ -115,12 +116,12 @@ class _SidesQuery(Filter):
     stream: str = Field("", max_length=60, description="of commits, branches and nights; else the front one")
 
 
-@of_table(kernels.POINT)
+@of_table(changes.POINT)
 class AttributionSideOut(Schema):
     """A point with its compilations."""
 
 
-@of_table(kernels.TIMES)
+@of_table(changes.TIMES)
 class BusyTimeOut(Schema):
     """Means over the compilations, in µs of a step: kernels - overlap = busy."""
 
@@ -130,12 +131,12 @@ class KernelCauseOut(Schema):
     share: float | None
 
 
-@of_table(kernels.KERNELS)
+@of_table(changes.KERNELS)
 class KernelChangeOut(Schema):
     """A kernel, or the part of it that has this cause. `group`: moved work that shares operators."""
 
 
-@of_table(kernels.TOTALS)
+@of_table(changes.TOTALS)
 class AttributionOut(Schema):
     stream: str
     base: AttributionSideOut
@@ -153,7 +154,7 @@ class AttributionOut(Schema):
 def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str, Any]:
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
-    page = kernels.read(given.base, given.head, stream_of(given.stream), with_code=False)
+    page = changes.read(given.base, given.head, stream_of(given.stream), with_code=False)
     return {**page.to_json(), "kernels": page.to_rows()}
 
 

@@ -79,7 +79,7 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
 
 class RegressionEventIn(Schema):
     model_config = ConfigDict(extra="forbid")
-    event: Literal["accept", "acknowledge", "dismiss", "mute", "confirm"]
+    event: Literal["accept", "acknowledge", "dismiss", "reopen", "mute", "confirm"]
     note: str = Field("", max_length=1000)
     until: datetime | None = Field(
         None, description="end of `mute`, in the future and within a year; without it, muting ends now"
@@ -89,8 +89,8 @@ class RegressionEventIn(Schema):
 @router.post("/regressions/{int:regression_id}", response={200: RegressionOut, 409: Error})
 def post_regression(request: HttpRequest, regression_id: int, given: RegressionEventIn) -> dict[str, Any]:
     """Decide on a regression and all others of its cause that wait for somebody. To accept, dismiss or mute
-    needs a reason as `note`. Accepting or dismissing makes the present level the baseline; what does not fit
-    the state answers 409. `until` belongs to `mute`."""
+    needs a reason as `note`. Accepting or dismissing makes the present level the baseline, reopening the one
+    before; what does not fit the state answers 409. `until` belongs to `mute`."""
     _decide(request, row_of(Regression, regression_id, related="series"), given)
     (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
     return read.COLUMNS.row(regression)

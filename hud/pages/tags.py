@@ -16,8 +16,8 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.backlog import waiting
-from hud.judging.compare import kernel_table
 from hud.judging.compare.judged import REASONS
+from hud.judging.kernels import table as kernel_table
 from hud.judging.regressions.read import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages import streams

@@ -51,9 +51,10 @@ class Event(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     ACCEPT = "accept"
     DISMISS = "dismiss"
+    REOPEN = "reopen"  # takes a decision back: the level is what it was before
 
 
-BY_PEOPLE = (Event.CONFIRM, Event.ACKNOWLEDGE, Event.ACCEPT, Event.DISMISS)
+BY_PEOPLE = (Event.CONFIRM, Event.ACKNOWLEDGE, Event.ACCEPT, Event.DISMISS, Event.REOPEN)
 _S, _E = RegressionState, Event
 ACTIVE = (_S.SUSPECT, _S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)
 TOLD = (_S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)  # somebody may have been told of it
@@ -72,6 +73,7 @@ _TRANSITIONS: tuple[tuple[Event, tuple[RegressionState, ...], RegressionState], 
     (_E.ACKNOWLEDGE, (_S.OPEN, _S.CONFIRMED), _S.ACKNOWLEDGED),
     (_E.ACCEPT, TOLD, _S.ACCEPTED),
     (_E.DISMISS, (_S.SUSPECT, _S.OPEN), _S.DISMISSED),
+    (_E.REOPEN, SETTLED, _S.OPEN),
 )
 _NEXT = {(before, event): after for event, states, after in _TRANSITIONS for before in states}
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from runner.cli import terminal
 from runner.cli.terminal import RunContext
 from runner.launch import ledger
+from runner.launch.jobs import Job
 from runner.launch.ledger import ChoiceFile, Proven
-from runner.launch.pairs import Job
 from runner.schema.compilations import PINNED_VARIABLE, UNTUNED, kernels_in
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest, TaskSpec, suite_of

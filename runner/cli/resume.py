@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runner.launch.pairs import Job, plain_key
+from runner.launch.jobs import Job, plain_key
 from runner.schema.records import Json, runner_facts
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskResult

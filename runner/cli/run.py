@@ -14,8 +14,8 @@ from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import RunContext
 from runner.formats import writer_of
 from runner.launch import ledger
+from runner.launch.jobs import Job
 from runner.launch.launch import Event
-from runner.launch.pairs import Job
 from runner.launch.results import identity
 from runner.schema import compilations
 from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, power_words

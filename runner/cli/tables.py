@@ -162,7 +162,7 @@ def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
                     values[group, number.metric].append(number.value)
     rows = []
     for group, total in Counter(map(_group, asked)).items():
-        pale = f", {undecided[group]} undecided" if undecided[group] else ""
+        pale = f", {undecided[group]} inconclusive" if undecided[group] else ""
         row = [*group, f"{passed[group] / total:.0%}, {passed[group]}/{total}{pale}"]
         ratios, means = ([values.get((group, name)) for name in names] for names in (_RATIOS, _MEANS))
         row += [f"{statistics.geometric_mean(numbers):.3f}" if numbers else "" for numbers in ratios]

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runner.launch.jobs import Job, LaunchRequest
 from runner.launch.launch import Event
-from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.launch.pairs import run_task
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import TaskSpec, suite_of

@@ -40,8 +40,9 @@ from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, Lease, LeaseBroken
 from runner.host.overlays import NoOverlay, with_overlay
 from runner.host.spool import HANDED_BACK, Folder
+from runner.launch.jobs import Job, LaunchRequest
 from runner.launch.launch import Event
-from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.launch.pairs import run_task
 from runner.schema.compilations import checked_inductor_options, pinned_from_json
 from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, overlay_of, sign
 from runner.schema.suite import BadRequest, TaskSpec, suite_of

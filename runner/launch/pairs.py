@@ -13,23 +13,21 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from runner.launch import ledger
-from runner.launch.launch import Event, launch
+from runner.launch.jobs import LaunchRequest
+from runner.launch.launch import Event
 from runner.launch.results import FILE
 from runner.schema.compilations import (
     COMPILED,
-    InductorValue,
     Kernels,
     candidate_pins,
     choices_of,
     inductor_variable,
-    inductor_words,
     timed_kernels,
 )
 from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
@@ -37,88 +35,16 @@ from runner.schema.metrics import is_of_running
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
-from runner.schema.suite import COMPILATION_VARIABLE, BadRequest, TaskSpec, suite_of
-from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, Caches, TaskOutcome
+from runner.schema.suite import COMPILATION_VARIABLE, BadRequest, suite_of
+from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, TaskOutcome
 from runner.system import account
-from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.task_files import CappedLog, artifacts_in, write_new
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
 _OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned", "blind")  # of `Compiled`
-_WITH = "/@"  # in a key, before what a job is measured with
 _CANDIDATES = 4  # that a pair times on both sides; more where three pairs would not time all
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
-
-
-@dataclass(frozen=True)
-class Job:
-    """A process of a task and the name of the interpreter to run it in; with a base, a pair of launches."""
-
-    task: TaskSpec
-    process: int = 0  # its number among the fresh processes of a task; the number of a pair
-    python: str = DEFAULT
-    base_python: str = ""
-    new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
-    measured_with: str = ""  # a digest: `runner.cli.resume.measured_with`
-    caches: Caches = "fresh"
-    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot
-    rounds: int = 1  # of pinned processes in a pair at equal choices
-
-    @property
-    def plain_key(self) -> str:
-        """Return the key without `measured_with`."""
-        named = (self.python, self.base_python) != (DEFAULT, "")
-        number = f"{self.process}" if self.process else ""
-        number = f"compilation-{number}" if self.task.compilation else number
-        parts = [self.task.fingerprint(), number]
-        sides = f"{self.base_python}:{self.python}" if named else ""
-        return "/".join(filter(None, [*parts, sides, inductor_words(self.new_options)]))
-
-    @property
-    def key(self) -> str:
-        """Return the name of the job in a file; for a plain task in our own interpreter its fingerprint."""
-        return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
-
-    def interpreter(self, side: str) -> str:
-        return self.base_python if side == BASE else self.python
-
-    def label(self, side: str) -> str:
-        """Return the name of a side for people."""
-        options = inductor_words(self.new_options) if side == NEW else ""
-        return f"{self.interpreter(side)} with {options}" if options else self.interpreter(side)
-
-
-def plain_key(key: str) -> str:
-    return key.partition(_WITH)[0]
-
-
-@dataclass(frozen=True)
-class LaunchRequest:
-    """A job, its folder and its interpreters; `runner.launch.launch.launch` explains the fields."""
-
-    job: Job
-    folder: Path
-    pythons: Mapping[str, Interpreter]
-    environment: Mapping[str, str]  # besides that of the interpreter, which wins
-    lock_fd: int | None
-    on_event: Callable[[Event], None]
-    should_stop: Callable[[], str]
-    run_folder: Path  # of the caches that the processes of a run share on this accelerator
-    check: Callable[[TaskOutcome], TaskOutcome] = lambda outcome: outcome  # fails where torch was replaced
-
-    def launch(self, python: str, variables: Mapping[str, str], **changes: Any) -> TaskOutcome:
-        """Launch the task by an interpreter of `pythons`; `variables` are added to its environment, and
-        `changes` are other arguments of `launch`."""
-        interpreter = self.pythons[python]
-        outcome = launch(
-            **{"spec": self.job.task, "folder": self.folder, "on_event": self.on_event, **changes},
-            python=interpreter.path,
-            environment={**self.environment, **interpreter.environment, **variables},
-            lock_fd=self.lock_fd,
-            should_stop=self.should_stop,
-        )
-        return self.check(outcome)
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:

@@ -13,7 +13,7 @@ from runner.__main__ import main
 from runner.cli import choices as command
 from runner.cli import terminal
 from runner.launch import ledger
-from runner.launch.pairs import Job
+from runner.launch.jobs import Job
 from runner.schema.compilations import COMPILED, PINNED_VARIABLE
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.system import interpreters

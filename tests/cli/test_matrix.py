@@ -19,7 +19,7 @@ from runner.cli import run as run_command
 from runner.cli import tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
-from runner.launch.pairs import Job
+from runner.launch.jobs import Job
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
@@ -270,7 +270,7 @@ def test_the_overview_says_beside_the_cases_how_many_may_not_decide() -> None:
     done = [finished(one, speedup=value) for one, value in zip(asked, (0.5, 2.0, 7.0), strict=True)]
     done[2].records[0]["metric"]["extra_info"]["quality"] = "imprecise"
     _heads, inductor = tables.overview(done, asked).splitlines()
-    assert "3/3, 1 undecided" in inductor
+    assert "3/3, 1 inconclusive" in inductor
     assert inductor.split()[-1] == "1.000"
     assert "(7.000)" in tables.results(done)
 

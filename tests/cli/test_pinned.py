@@ -10,7 +10,7 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.output import Output
-from runner.launch.pairs import Job
+from runner.launch.jobs import Job
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.tasks import TaskOutcome, TaskResult
 from tests.support.finished import TASK, record

@@ -12,7 +12,7 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.resume import versions_of
-from runner.launch.pairs import LaunchRequest
+from runner.launch.jobs import LaunchRequest
 from runner.schema.tasks import TaskOutcome
 from runner.system import machine
 from tests.support.records import task_record

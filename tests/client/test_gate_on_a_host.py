@@ -1,5 +1,5 @@
 """The gate through the product, on this machine's CPU: equal builds pass, planted slow ones are found. For an
-idle machine; `GATE_EQUAL` and `GATE_PLANTED` say how many of each."""
+idle machine. One takes six to ten minutes: `GATE_EQUAL=20 GATE_PLANTED=10` has all that a claim needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.soak
-EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "20")), int(os.environ.get("GATE_PLANTED", "10"))
+EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "2")), int(os.environ.get("GATE_PLANTED", "1"))
 _SLOW = "ATEN_CPU_CAPABILITY=default"  # inductor then writes code without vectors
 CASE = ["--suite", "micro", "--case", "layer_norm", "--opt", "D=[256]", "--budget", "40", "--format", "json"]
 

@@ -11,7 +11,7 @@ import contextlib
 import re
 import resource
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,13 +41,15 @@ def site(shared_site: Site) -> Site:
 
 
 @contextlib.contextmanager
-def no_room(pids: Iterable[int]) -> Iterator[None]:
-    """These processes can write no file, nor those that they start meanwhile."""
-    limited = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, -1))[0] for pid in pids}
+def no_room(root: int) -> Iterator[None]:
+    """A process and those below it can write no file, nor those that they start meanwhile."""
+    limited = tree(root)
+    for pid in limited:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, -1))
     try:
         yield
     finally:
-        for pid in limited:
+        for pid in {*limited, *tree(root)}:
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (-1, -1))
 
@@ -75,9 +77,8 @@ def test_the_disks_of_the_hud_are_full(site: Site) -> None:
     site.control.plan({"*": {"wait_for": "go"}})
     run = site.request()
     benchmark = site.control.wait_for_start()
-    web = tree(site.hud.pid)
     with contextlib.ExitStack() as full:
-        full.enter_context(no_room(web))
+        full.enter_context(no_room(site.hud.pid))
         full.enter_context(no_room_for_measurements())
         site.control.go()
         site.wait(lambda: not alive(benchmark), "the end of the benchmark")
@@ -99,7 +100,7 @@ def test_the_disk_of_a_host_is_full(site: Site) -> None:
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     benchmark = site.control.wait_for_start()
-    with no_room(tree(site.host.pid)):
+    with no_room(site.host.pid):
         site.control.go()
         site.wait(lambda: not alive(benchmark), "the end of the benchmark")
         with site.measured("failed"):

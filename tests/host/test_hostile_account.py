@@ -16,8 +16,9 @@ import pytest
 
 from runner.host.client import Lease
 from runner.host.spool import Folder, left_over
+from runner.launch.jobs import Job, LaunchRequest
 from runner.launch.launch import launch
-from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.launch.pairs import run_task
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.system import account, machine

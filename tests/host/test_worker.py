@@ -24,7 +24,7 @@ from hud.hosts import redis_users
 from hud.models import Host
 from runner.host.agent import Attachment, WorkerConfig
 from runner.host.worker import WakeUp, work
-from runner.launch.pairs import LaunchRequest
+from runner.launch.jobs import LaunchRequest
 from runner.schema.protocol import FUNCTION, digest_of, sign
 from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Interpreter

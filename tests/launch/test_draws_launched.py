@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from runner.launch.jobs import Job, LaunchRequest
 from runner.launch.launch import launch
-from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.launch.pairs import run_task
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.system.interpreters import Interpreter
@@ -211,7 +212,7 @@ def test_three_pairs_time_every_candidate(
     def timed(*arguments: Any, **options: Any) -> TaskOutcome:
         return replace(launch(*arguments, **options), seconds=1.0)
 
-    monkeypatch.setattr("runner.launch.pairs.launch", timed)
+    monkeypatch.setattr("runner.launch.jobs.launch", timed)
     outcomes = [launched(control, tmp_path, {"*": offers(14)}, pair=pair) for pair in range(3)]
     found = [{number for _side, _config, number in forced_candidates(outcome)} for outcome in outcomes]
     assert set().union(*found) == set(range(14))
@@ -231,7 +232,7 @@ def test_candidates_that_take_long_are_not_all_timed(
     def timed(*arguments: Any, **options: Any) -> TaskOutcome:
         return replace(launch(*arguments, **options), seconds=1.0 if control.starts <= 8 else 5.0)
 
-    monkeypatch.setattr("runner.launch.pairs.launch", timed)
+    monkeypatch.setattr("runner.launch.jobs.launch", timed)
     outcome = launched(control, tmp_path, {"*": offers(6)})  # 8 s for the draws, 10 s a candidate
     assert len({number for _side, _config, number in forced_candidates(outcome)}) == 2
     assert outcome.seconds == 8 + 20

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.launch.jobs import Job, LaunchRequest
+from runner.launch.pairs import run_task
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import Process, Replication
 from runner.system.interpreters import Interpreter

@@ -14,7 +14,8 @@ from torch._inductor import config
 
 from runner.__main__ import main
 from runner.launch.failures import TaskFailure
-from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.launch.jobs import Job, LaunchRequest
+from runner.launch.pairs import run_task
 from runner.measure.compiler.compiled import compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options, settable
 from runner.measure.state.device import prepare

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runner.launch.pairs import LaunchRequest
+from runner.launch.jobs import LaunchRequest
 from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.suite import Expected, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult

@@ -16,6 +16,7 @@ from hud.judging.compare.differences import Fact, differences
 from hud.judging.compare.groups import COMPRESSION, Axis, CohortGroup, Totals
 from hud.judging.compare.judged import ComparedRow, Sections
 from hud.judging.compare.points import Cohort, Places, Points, add_details
+from hud.judging.compare.screen import Pairs, known_failures, screen
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
@@ -166,8 +167,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     }
     cohort = Cohort.read(points, metrics, {**subject, "suite": filters.suite})
     places = Places.read(points)
-    known = [judged.known_failures(cohort, index, places) for index in range(1, len(sides))]
-    pairs = [judged.screen(cohort, index, filters.metric) for index in range(1, len(sides))]
+    known = [known_failures(cohort, index, places) for index in range(1, len(sides))]
+    pairs = [screen(cohort, index, filters.metric) for index in range(1, len(sides))]
     rows = _rows(cohort, places, filters.metric, known, pairs)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
@@ -221,7 +222,7 @@ def between(
     known = [np.zeros(cohort.ids.size, bool)]
 
     def rows_of(metric: str) -> list[ComparedRow]:
-        return _rows(cohort, places, metric, known, [judged.screen(cohort, 1, metric)])
+        return _rows(cohort, places, metric, known, [screen(cohort, 1, metric)])
 
     return rows_of
 
@@ -231,7 +232,7 @@ def _rows(
     places: Places,
     metric: str,
     known: Sequence[Bools],
-    pairs: Sequence[judged.Pairs],
+    pairs: Sequence[Pairs],
 ) -> list[ComparedRow]:
     """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
     their names: 1 statement, none where nothing moved. `known` tells of each candidate which failures are no
@@ -252,7 +253,7 @@ def _rows(
 def _judge_moved(
     rows: Sequence[ComparedRow],
     cohort: Cohort,
-    pairs: Sequence[judged.Pairs],
+    pairs: Sequence[Pairs],
     places: Places,
     known: Sequence[Bools],
 ) -> None:

@@ -35,7 +35,7 @@ def parts(candidate: Candidate) -> list[tuple[str, str]]:
         ("regressed", word("regressed", candidate.across), "worse"),
         ("improved", word("improved", candidate.across), "better"),
         ("failed", failures, "worse"),
-        ("inconclusive", "undecided", "doubt"),
+        ("inconclusive", "inconclusive", "doubt"),
         ("unchanged", "even" if candidate.across else "within noise", ""),
     ]
     if both := candidate.verdicts["both"]:  # of several metrics
@@ -50,7 +50,7 @@ def word(verdict: str, across: Collection[str]) -> str:
 
 
 def reasons(candidate: Candidate) -> str:
-    """Return why changes are undecided: ``4 on another card, 1 near the noise``."""
+    """Return why changes are inconclusive: ``4 on another card, 1 near the noise``."""
     return ", ".join(f"{number} {WORDS.get(name, name)}" for name, number in candidate.reasons.most_common())
 
 
@@ -116,7 +116,7 @@ def _total(mean: Mean) -> str:
 
 def undecided(counts: Mapping[str, int]) -> str:
     """Return how many candidates have a number that may not decide, to follow a denominator."""
-    return f", {counts['undecided']} undecided" if counts["undecided"] else ""
+    return f", {counts['undecided']} inconclusive" if counts["undecided"] else ""
 
 
 def _means(groups: Iterable[CohortGroup]) -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.judging.attribution import Attribution
+from hud.judging.kernels.attribution import Attribution
 from hud.models import Commit, Regression
 from hud.sql import fetch_models
 from hud.tables.table import DataTable

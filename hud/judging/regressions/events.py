@@ -72,7 +72,8 @@ def record(
 def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Regression:
     """Apply a person's decision, with an audit line. Raise Problem 409 if the state does not permit it.
 
-    Accepting or dismissing makes the present level the baseline: the series is judged again from there.
+    Accepting or dismissing makes the present level the baseline, reopening the one before: the series is
+    judged again from there.
     """
     with transaction.atomic():
         regression = _locked(regression)
@@ -85,8 +86,11 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
             raise Problem(409, f"{case} is {state}{by}: {fitting} is possible, not {event}")
         if note:
             regression.note = note
+        if event == Event.REOPEN:
+            _take_back(regression)
         apply(regression, event, who=who, note=note)
-        _judge_settled(regression)
+        if not {state, regression.state}.isdisjoint(SETTLED):
+            _judge_again(regression)
         _audit(regression, event, who, note=note)
     return regression
 
@@ -157,7 +161,8 @@ def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cau
                 regression.kind = Regression.Kind.CHOICE
             regression.undecided = False
             apply(regression, event, note=cause, run_id=run_id)
-            _judge_settled(regression)
+            if regression.state in SETTLED:
+                _judge_again(regression)
 
 
 def leave_undecided(*, regression: Regression, note: str, run_id: int) -> None:
@@ -176,12 +181,21 @@ def _locked(regression: Regression) -> Regression:
     return locked.get(pk=regression.pk)
 
 
-def _judge_settled(regression: Regression) -> None:
-    """Mark the series for the judge, from where it moved, if a decision has ended its level."""
-    if regression.state in SETTLED:
-        since = Value(regression.since)
-        times = {"touched_at": Least("touched_at", since), "touched_until": Coalesce("touched_until", since)}
-        Series.objects.filter(pk=regression.series_id).update(**times)
+def _take_back(regression: Regression) -> None:
+    """Let no decision end the level of a regression any more. Raise Problem 409 if its series has moved again
+    since, which is a regression of its own."""
+    series, class_key = regression.series_id, regression.class_key
+    again = Regression.objects.filter(series=series, class_key=class_key, state__in=ACTIVE).first()
+    if again:
+        raise Problem(409, f"the series moved again: regression {again.pk} is {again.state}")
+    regression.events.update(level_since=None)
+
+
+def _judge_again(regression: Regression) -> None:
+    """Mark the series for the judge, from where it moved."""
+    since = Value(regression.since)
+    times = {"touched_at": Least("touched_at", since), "touched_until": Coalesce("touched_until", since)}
+    Series.objects.filter(pk=regression.series_id).update(**times)
 
 
 def _audit(regression: Regression, event: str, who: str, **detail: str | None) -> None:

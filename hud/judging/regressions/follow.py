@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from django.utils import timezone
 
 from hud.judging.aggregates import moved_side
-from hud.judging.attribution import note_changes
+from hud.judging.kernels.attribution import note_changes
 from hud.judging.levels import Level, Move, SeriesPoint
 from hud.judging.regressions import canaries, known_failures, moves
 from hud.judging.regressions.events import apply, close, record, set_state

@@ -23,7 +23,7 @@ from django.utils import timezone
 from hud.models import Cause, Regression, Run, SeriesState, Stream
 from hud.points import nights
 from hud.points.nights import Night
-from hud.states.regressions import TOLD, Canaries, RegressionKind, RegressionState
+from hud.states.regressions import SETTLED, TOLD, Canaries, RegressionKind, RegressionState
 
 T = TypeVar("T")
 _FEWEST = 3  # experiments in a group
@@ -210,11 +210,11 @@ def experiments_of_runs(regressions: Iterable[Regression]) -> dict[int, int]:
 
 def of_cause(row: Regression) -> QuerySet[Regression]:
     """Return the regressions of this one's cause that wait for somebody, of a suspect those that wait for a
-    second result, and itself."""
+    second result, of a settled one those that are settled as it is, and itself."""
     same = Q(cause_row=row.cause_row_id)
     if row.cause_row_id is None:
         same &= Q(series__experiment=row.series.experiment_id, series__stream=row.series.stream_id)
-    states = [row.state] if row.state == RegressionState.SUSPECT else TOLD
+    states = [row.state] if row.state in {RegressionState.SUSPECT, *SETTLED} else TOLD
     return Regression.objects.filter(Q(pk=row.pk) | same & Q(state__in=states))
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging import proven_choices
-from hud.judging.compare.kernel_table import short_name
+from hud.judging.kernels.table import short_name
 from hud.judging.ledger import ChoiceRecord
 from hud.judging.proven_choices import EXPERIMENTS, SUBJECT, ExperimentLedger, Ledgers, SlotRow
 from hud.pages import data, query_string, streams

@@ -6,9 +6,9 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from hud.judging.compare.kernel_table import KernelTable
-from hud.judging.compare.kernels import KERNELS, read
-from hud.judging.compare.lines import LINES, by_line
+from hud.judging.kernels.changes import KERNELS, read
+from hud.judging.kernels.lines import LINES, by_line
+from hud.judging.kernels.table import KernelTable
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import one_of, words

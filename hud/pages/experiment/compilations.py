@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from hud.judging.attribution import attribute
-from hud.judging.compare.kernel_table import KernelTable
+from hud.judging.kernels.attribution import attribute
+from hud.judging.kernels.table import KernelTable
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.runs.branches import other_branch
 from hud.sql import fetch_named, fetch_tuples

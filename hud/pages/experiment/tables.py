@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from django.utils.safestring import SafeString
 
-from hud.judging.compare.kernel_table import KernelTable, short_name
+from hud.judging.kernels.table import KernelTable, short_name
 from hud.models import Experiment, Metric, Point
 from hud.pages import streams
 from hud.pages.charts import drawing

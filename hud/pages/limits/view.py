@@ -10,8 +10,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from hud.judging.compare.kernel_table import short_name
-from hud.judging.compare.lines import without_folders
+from hud.judging.kernels.lines import without_folders
+from hud.judging.kernels.table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query

@@ -7,10 +7,10 @@ from typing import Any
 from django.db.models import QuerySet
 
 from hud.judging.bisect import work
-from hud.judging.compare import kernels
-from hud.judging.compare.kernel_table import CauseGroup, KernelBar, KernelTable
-from hud.judging.compare.kernels import ComparedKernels
 from hud.judging.comparison import MetricComparison, compare
+from hud.judging.kernels import changes
+from hud.judging.kernels.changes import ComparedKernels
+from hud.judging.kernels.table import CauseGroup, KernelBar, KernelTable
 from hud.judging.regressions import commits
 from hud.judging.regressions import read as regressions
 from hud.judging.regressions.commits import Clues, RankedCommit
@@ -79,6 +79,11 @@ class Detail:
     def waiting(self) -> int:
         """Return how many series of the cause a decision is about."""
         return sum(line.state in ACTIVE for line in self.cause.lines)
+
+    @property
+    def closing(self) -> list[Event]:
+        """Return the possible events that need a reason."""
+        return [event for event in self.actions if event in {Event.ACCEPT, Event.DISMISS}]
 
     @property
     def decision(self) -> RegressionEvent | None:
@@ -161,7 +166,7 @@ def _compared(regression: Regression) -> ComparedKernels | None:
         return None
     base, head = (f"run:{run}/experiment:{regression.series.experiment_id}" for run in runs)
     try:
-        return kernels.read(base, head, regression.series.stream, with_code=False)
+        return changes.read(base, head, regression.series.stream, with_code=False)
     except BadSide:
         return None
 

@@ -2,8 +2,8 @@
 
 from django.utils.safestring import SafeString
 
-from hud.judging.compare.kernel_table import CauseGroup, KernelBar, short_name
 from hud.judging.comparison import MetricComparison
+from hud.judging.kernels.table import CauseGroup, KernelBar, short_name
 from hud.judging.regressions.commits import RankedCommit
 from hud.judging.regressions.groups import CauseLines
 from hud.models import Bisect, BisectStep, Regression

@@ -19,7 +19,7 @@ from runner.cli.output import Output
 from runner.formats import WRITERS
 from runner.formats.readers.operators import OperatorbenchFiles
 from runner.formats.readers.xla import XlaFiles
-from runner.launch.pairs import LaunchRequest
+from runner.launch.jobs import LaunchRequest
 from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult

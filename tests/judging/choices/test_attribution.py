@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.judging.attribution import attribute, note_changes, phase_changes
+from hud.judging.kernels.attribution import attribute, note_changes, phase_changes
 from runner.schema.compilations import Compiled, Kernel, Note
 from tests.support.compilations import compiled, kernel, mobilenet
 

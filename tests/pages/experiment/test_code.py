@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.accounts.keys import create_key
-from hud.judging.attribution import attribute
-from hud.judging.compare import kernels as query
-from hud.judging.compare.diff import compare
-from hud.judging.compare.kernel_table import CauseGroup, KernelTable, config_change
+from hud.judging.kernels import changes as query
+from hud.judging.kernels.attribution import attribute
+from hud.judging.kernels.diff import compare
+from hud.judging.kernels.table import CauseGroup, KernelTable, config_change
 from hud.models import IMPORT, Experiment, KernelCode, Run, Stream
 from hud.points.sides import BadSide, parse
 from runner.schema.compilations import Compiled, Note

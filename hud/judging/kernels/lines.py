@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hud.judging.attribution import Change
+from hud.judging.kernels.attribution import Change
 from hud.tables.formatting import signed
 from hud.tables.html import element
 from hud.tables.table import Column, DataTable

@@ -11,8 +11,8 @@ from typing import Any
 
 import tomllib
 
-from hud.judging.attribution import Attribution, Cause, Change
-from hud.judging.compare.lines import lines_of, without_folders
+from hud.judging.kernels.attribution import Attribution, Cause, Change
+from hud.judging.kernels.lines import lines_of, without_folders
 from hud.tables.formatting import NONE, signed, signed_share
 from runner.schema.compilations import Kernel
 

@@ -7,7 +7,8 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
-from hud.judging.attribution import (
+from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
+from hud.judging.kernels.attribution import (
     Attribution,
     Change,
     NoteChange,
@@ -17,10 +18,9 @@ from hud.judging.attribution import (
     notes_of,
     phase_changes,
 )
-from hud.judging.compare.diff import CodeLine, Diff, compare, whole
-from hud.judging.compare.kernel_table import anatomy_change
-from hud.judging.compare.lines import LINES, by_line, lines_of
-from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
+from hud.judging.kernels.diff import CodeLine, Diff, compare, whole
+from hud.judging.kernels.lines import LINES, by_line, lines_of
+from hud.judging.kernels.table import anatomy_change
 from hud.models import BinaryList, Compilation, Environment, Experiment, LineList, Stream
 from hud.models import Kernel as KernelRow
 from hud.points.facts import changes
