@@ -208,7 +208,8 @@ def large(wide: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     execute(
         """
         UPDATE hud_point SET verdict = CASE n %% 500 WHEN 1 THEN 3 WHEN 2 THEN 5 WHEN 3 THEN 2 WHEN 4 THEN 4
-                ELSE 1 END, change = 0.1, factor = n %% 7 - 3, status = CASE n %% 500 WHEN 2 THEN %s ELSE 0 END,
+                ELSE 1 END, change = 0.1, factor = n %% 7 - 3,
+            status = CASE n %% 500 WHEN 2 THEN %s ELSE 0 END,
             target = CASE n WHEN 9 THEN 70 END, value = CASE n %% 500 WHEN 2 THEN NULL ELSE n END
         FROM (SELECT s.id, e."case"::int n FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
             WHERE e.suite IN ('wide', 'other')) own WHERE own.id = series_id
