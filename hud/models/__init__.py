@@ -14,7 +14,7 @@ from hud.models.compilations import (
     kernels_of,
 )
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload
+from hud.models.keys import ApiKey, Audit, Correction, IdempotencyKey, Import, LimitUse, SignOn, Upload
 from hud.models.points import (
     FIRST_RUN_ONLY,
     STATUS_CODES,
