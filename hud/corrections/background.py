@@ -1,4 +1,4 @@
-"""Corrections of what is large: in parts, each a short transaction, by `manage.py imports` when no import waits.
+"""Corrections of what is large: in parts, each a short transaction, by `manage.py imports` when none waits.
 
 The store itself says what is left to do, so that a correction whose process dies goes on where it was.
 """

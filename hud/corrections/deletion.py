@@ -114,7 +114,7 @@ def set_aside(row: Run | Upload) -> None:
     if isinstance(row, Run):
         if row.state in ACTIVE:
             raise Problem(409, f"{row} is {row.state}: cancel it first, and wait until it has ended")
-        named = ([], [row.pk])
+        named: tuple[list[int], ...] = [], [row.pk]
         uploads = [upload for upload in uploads_of(row) if upload.receipt.get("run_ids", []) in named]
     else:
         uploads = [row]
@@ -151,33 +151,46 @@ def uploads_of(run: Run) -> list[Upload]:
 
 def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | None, most: int | None) -> int:
     """Delete about so many measurements of these runs, or of one upload in them, with what that leaves empty;
-    return of how many series."""
+    return of how many runs and series."""
     of_upload = "" if upload is None else "AND upload_id = %(upload)s"
     params: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk, "most": most}
     which = f"run_id = ANY(%(runs)s) {of_upload}"
     # points whose raw values were dropped go with their run
     kinds = ("hud_measurement", *(() if upload else ("hud_point", "hud_sidepoint")))
-    all_of = " UNION ALL ".join(f"SELECT run_id, series_id, order_time FROM {kind} WHERE {which}" for kind in kinds)  # noqa: S608  # nosec B608
+    places_of = "SELECT run_id, series_id FROM {} WHERE " + which  # noqa: S608  # nosec B608
     done.compilations += execute(f"DELETE FROM hud_compilation WHERE {which}", params)  # noqa: S608  # nosec B608
     # the judge locks them before it adds measurements of its own to their runs
     execute("SELECT FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE", params)
+    execute("DROP TABLE IF EXISTS pg_temp.place")
+    execute(
+        f"""CREATE TEMPORARY TABLE place ON COMMIT DROP AS SELECT DISTINCT * FROM (
+            {" UNION ALL ".join(map(places_of.format, kinds))} LIMIT %(most)s) few""",  # noqa: S608 — constants of this function  # nosec B608
+        params,
+    )
+    execute("ANALYZE place")
     touch(
-        f"""
-        SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM ({all_of}) own
-        WHERE series_id IN (SELECT series_id FROM ({all_of}) some LIMIT %(most)s) GROUP BY series_id
-        """,  # noqa: S608 — constants of this function  # nosec B608
-        params,
+        """
+        SELECT place.series_id AS id, min(order_time) AS first, max(order_time) AS last
+        FROM place CROSS JOIN LATERAL (
+            SELECT order_time FROM hud_point WHERE run_id = place.run_id AND series_id = place.series_id
+            UNION ALL SELECT order_time FROM hud_sidepoint
+            WHERE run_id = place.run_id AND series_id = place.series_id OFFSET 0) p GROUP BY 1
+        """
     )
-    which += " AND series_id IN (SELECT id FROM touched)"
-    places = fetch_tuples(
-        f"SELECT run_id, series_id FROM ({all_of}) own WHERE series_id IN (SELECT id FROM touched)",  # noqa: S608  # nosec B608
-        params,
-    )
+    which += " AND (run_id, series_id) IN (SELECT run_id, series_id FROM place)"
     for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
         done.measurements += execute(f"{taken_from} WHERE {which} AND repeat IS NOT NULL", params)  # nosec B608
+    places = fetch_tuples("SELECT run_id, series_id FROM place")
     done.points += points.make(places, of_compilations=places if upload else ())
-    touched = Series.objects.filter(pk__in=RawSQL("SELECT id FROM touched", []))
-    empty = dict(touched.filter(point=None, sidepoint=None).values_list("pk", "experiment"))
+    empty = dict(  # OFFSET 0: one look-up each
+        fetch_tuples(
+            """
+            SELECT id, experiment_id FROM hud_series s WHERE id IN (SELECT id FROM touched)
+                AND NOT EXISTS (SELECT FROM hud_point WHERE series_id = s.id OFFSET 0)
+                AND NOT EXISTS (SELECT FROM hud_sidepoint WHERE series_id = s.id OFFSET 0)
+            """
+        )
+    )
     done.series += delete_rows(Series, empty)
     done.series_judged_again += judge_again()
     left = Experiment.objects.filter(pk__in=set(empty.values()), series=None)

@@ -1,5 +1,5 @@
-"""What is large is deleted and renamed in parts: the same comes out, uploads come between, and nothing is lost
-where a process dies."""
+"""What is large is deleted and renamed in parts: the same comes out, uploads come between, and nothing is
+lost where a process dies."""
 
 from __future__ import annotations
 

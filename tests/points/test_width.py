@@ -162,7 +162,8 @@ def test_subjects_follow_deletions_and_names() -> None:
     assert list(RunSubject.objects.values_list("run", "suite")) == [(kept.run_id, "three")]
     write.unfold([(kept.run_id, kept.series_id)])
     DetailedMeasurement.objects.all().delete()
-    write.make_of_runs([kept.run_id])
+    write.make([(kept.run_id, kept.series_id)])
+    write.forget_subjects([kept.run_id])
     assert not RunSubject.objects.exists()
 
 
