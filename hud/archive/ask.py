@@ -56,7 +56,7 @@ class Question:
 
 
 @dataclass
-class Change:
+class SeriesChange:
     """A series whose median changed, or a point that was flagged. `run` and `time` are of the largest step
     for the worse that the judge saw, or of the point."""
 
@@ -69,7 +69,7 @@ class Change:
     judged: bool | None = None  # whether the judge says of the point that it regressed
 
 
-COLUMNS = DataTable[Change](
+COLUMNS = DataTable[SeriesChange](
     """series:int=series.pk experiment:int=series.experiment_id suite:str=series.experiment.suite
     case:str=series.experiment.title arch:str=series.experiment.arch mode:str=series.experiment.mode
     dtype:str=series.experiment.dtype backend:str=series.experiment.backend metric:str=series.metric.name
@@ -78,7 +78,7 @@ COLUMNS = DataTable[Change](
 
 
 @dataclass
-class Answer:
+class HistoryAnswer:
     """`totals` has a row of everything, and one for each suite or month; `items` are the largest changes."""
 
     first: date | None = None  # of the archived months in question; None: there is none
@@ -86,18 +86,18 @@ class Answer:
     points: int = 0
     size_bytes: int = 0
     totals: list[dict[str, Any]] = field(default_factory=list)
-    items: list[Change] = field(default_factory=list)
+    items: list[SeriesChange] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("first", "last", "points", "totals")}
 
 
-def ask(question: Question, stream: Stream) -> Answer:
+def ask(question: Question, stream: Stream) -> HistoryAnswer:
     """Return the answer: 1 statement, and up to 5 where it is not kept. Raise Problem."""
     newest = ArchivedMonth.objects.filter(stream=stream, points__gt=0).order_by("-month")[: question.months]
     months = list(newest)
     if not months or (question.kind == COMPARED and not (question.base and question.head)):
-        return Answer(*(row.month for row in (months[-1:] + months[:1])))
+        return HistoryAnswer(*(row.month for row in (months[-1:] + months[:1])))
     key = question, tuple(row.path for row in months)
     return _kept.get(key, lambda: _answer(question, stream, months))
 
@@ -110,7 +110,7 @@ def torches() -> list[str]:
     return [version for (version,) in fetch_tuples(statement)]
 
 
-def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> Answer:
+def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> HistoryAnswer:
     series = fetch_tuples(
         """
         SELECT s.id, CASE k.direction WHEN 'down' THEN 1 ELSE -1 END,
@@ -147,7 +147,7 @@ def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> 
     for total in rows["totals"]:
         if "part" in total:
             total["suite"] = names.get(total.pop("part"), "")
-    return Answer(
+    return HistoryAnswer(
         first,
         months[0].month,
         sum(row.points for row in months),
@@ -184,7 +184,7 @@ def _run(question: str, **asked: Any) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
-def _changes(rows: list[dict[str, Any]]) -> list[Change]:
+def _changes(rows: list[dict[str, Any]]) -> list[SeriesChange]:
     ids = int_array({row["series"] for row in rows})
     condition = """JOIN hud_experiment experiment ON experiment.id = own.experiment_id
         JOIN hud_metric metric ON metric.id = own.metric_id WHERE own.id = ANY(%(ids)s::int[])"""
@@ -195,5 +195,5 @@ def _changes(rows: list[dict[str, Any]]) -> list[Change]:
         series, time_us = by_id.get(row["series"]), row.pop("time_us", None)
         if series:  # else it was deleted since
             moment = None if time_us is None else _UNIX + timedelta(microseconds=time_us)
-            changes.append(Change(**{**row, "series": series}, time=moment))
+            changes.append(SeriesChange(**{**row, "series": series}, time=moment))
     return changes

@@ -15,7 +15,7 @@ from hud.models.compilations import (
     kernels_of,
 )
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload
+from hud.models.keys import ApiKey, Audit, Correction, IdempotencyKey, Import, LimitUse, SignOn, Upload
 from hud.models.points import (
     FIRST_RUN_ONLY,
     STATUS_CODES,
@@ -29,6 +29,7 @@ from hud.models.points import (
     Point,
     PointFields,
     RunSubject,
+    RunSummary,
     SidePoint,
     UnjudgedRun,
     words_are_reason,

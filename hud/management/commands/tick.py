@@ -1,6 +1,5 @@
 """`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds, deliver
-messages beside it; prune daily,
-archive closed months."""
+messages beside it; prune daily, and archive closed months."""
 
 import logging
 import subprocess

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.archive import ask
-from hud.archive.ask import COMPARED, FLAGGED, REGRESSED, Answer, Change, Question
+from hud.archive.ask import COMPARED, FLAGGED, REGRESSED, HistoryAnswer, Question, SeriesChange
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import number, parameter, words
 from hud.problems import Problem
@@ -39,7 +39,7 @@ class HistoryFilters:
     head: str = words(100, label="Torch after", blank="choose")
 
 
-def _title(change: Change, page: Question) -> SafeString:
+def _title(change: SeriesChange, page: Question) -> SafeString:
     own, metric = change.series.experiment, change.series.metric
     about = " · ".join(filter(None, (metric.title, own.suite, own.arch, own.mode, own.dtype, own.backend)))
     where = streams.link(address(own.pk, "experiment"), metric=metric.name)
@@ -51,18 +51,18 @@ def _value(name: str) -> Any:
     return lambda change, _page: quantity(getattr(change, name), change.series.metric)
 
 
-def _moved(change: Change, _page: Question) -> SafeString:
+def _moved(change: SeriesChange, _page: Question) -> SafeString:
     relative = (change.after - change.before) / abs(change.before)
     return element("b", signed_percent(relative), css="slower" if change.worse > 0 else "faster")
 
 
-def _when(change: Change, page: Question) -> object:
+def _when(change: SeriesChange, page: Question) -> object:
     if change.run is None:
         return dim("no single step")
     return join(moment(change.time), run_link(change.run, f"run {change.run}"))
 
 
-_CHANGES = DataTable[Change, Question](
+_CHANGES = DataTable[SeriesChange, Question](
     *ask.COLUMNS.columns,
     Column("", "Experiment", draw=_title, is_head=True),
     Column("", "Before", draw=_value("before"), css="num"),
@@ -110,7 +110,7 @@ _TOTALS = {
 
 def history(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(HistoryFilters, request.GET, data_format)
-    stream, problem, answer = streams.of_request(request), "", Answer()
+    stream, problem, answer = streams.of_request(request), "", HistoryAnswer()
     about = {name: getattr(filters, name) for name in ("months", "suite", "metric", "base", "head")}
     question = Question(kind=filters.question, least=filters.percent / 100, **about)
     try:
