@@ -97,7 +97,7 @@ def ask(question: Question, stream: Stream) -> HistoryAnswer:
     newest = ArchivedMonth.objects.filter(stream=stream, points__gt=0).order_by("-month")[: question.months]
     months = list(newest)
     if not months or (question.kind == COMPARED and not (question.base and question.head)):
-        return HistoryAnswer(*(row.month for row in (months[-1:] + months[:1])))
+        return HistoryAnswer(months[-1].month, months[0].month) if months else HistoryAnswer()
     key = question, tuple(row.path for row in months)
     return _kept.get(key, lambda: _answer(question, stream, months))
 

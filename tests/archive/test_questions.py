@@ -20,6 +20,7 @@ from playwright.sync_api import Browser
 from hud.archive import answer, ask, write
 from hud.archive.ask import COMPARED, FLAGGED, REGRESSED, Question
 from hud.models import VERDICT_CODES, Point, Run, Series, Stream
+from hud.points.kept import Kept
 from hud.problems import Problem
 from tests.pages.test_every_page import World, _walk
 from tests.support.contents import ATTACK, LONG
@@ -40,7 +41,7 @@ BAD, REGRESSED_CODE = VERDICT_CODES["failed"], VERDICT_CODES["regressed"]
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "_kept", ask.Kept(most=20))
+    monkeypatch.setattr(ask, "_kept", Kept(most=20))
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def grow() -> Stream:
             elif chance < 0.04:
                 about |= {"quality": "busy"}
                 value = 900.0
-            run = owners[own.stream_id]
+            run = owners[own.stream.pk]
             points.append(
                 Point(series=own, run=run, environment=environment, order_time=order_time, value=value,
                       branch="pr/1" if chance > 0.99 else run.branch, rerun=0.98 < chance <= 0.99, repeat=0,
@@ -110,12 +111,12 @@ class Expected:
         kept = Point.objects.filter(
             series__stream=stream, status_code=0, quality=None, rerun=False, branch__in=["main", ""]
         ).select_related("series__metric", "series__experiment", "environment")
-        self.lines: dict[tuple[int, str], list[Point]] = defaultdict(list)
+        self.lines: dict[tuple[int, str], list[Any]] = defaultdict(list)
         for point in kept.order_by("order_time", "run"):
             self.lines[point.series_id, point.environment.class_key].append(point)
 
     @staticmethod
-    def worse(point: Point, before: float, after: float) -> float:
+    def worse(point: Any, before: float, after: float) -> float:
         sign = 1 if point.series.metric.direction == "down" else -1
         return sign * (after - before) / abs(before)
 
