@@ -67,6 +67,7 @@ def read(kind: str, run_ids: Sequence[int], archived: Any = None) -> Iterator[pa
         batches = csv.open_csv(
             file,
             csv.ReadOptions(column_names=names, block_size=_PIECE_BYTES),
+            csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(
                 column_types=types,
                 null_values=[""],

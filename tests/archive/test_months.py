@@ -88,6 +88,7 @@ def test_only_months_that_are_over_are_written_and_once() -> None:
     upload(1.0, 2.0, 4.0)
     upload(1.5, day=40)
     create_measurement(run=create_run(order_time=timezone.now()))
+    Point.objects.filter(run__order_time__month=4).update(branch='of\n"two, lines"', quality="")
     assert differences() == {"not archived yet"}
     assert archive() == ["nightly 2025-03", "nightly 2025-04"]
     check_equal()

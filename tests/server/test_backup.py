@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ from django.db import connection
 
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs, ingest
-from hud.models import Artifact, Import, Task
+from hud.models import ArchivedMonth, Artifact, Import, Task
 from hud.runs import logs
 from hud.server import backup, embedded, up
 from runner.formats.parameters import Parameters
 from tests.server.up import Up
 from tests.support.claims import attach, claim, end, in_thread, request
-from tests.support.factories import create_run
+from tests.support.factories import create_measurement, create_run
 from tests.support.records import as_lines, v3_record
 from tests.support.servers import ROOT, EmbeddedServer
 from tests.support.waiting import wait_for
@@ -185,6 +186,17 @@ def test_files_are_those_of_the_snapshot(
     assert manifest["missing"] == [lost.path]
     assert manifest["tables"]["public.hud_artifact"]["rows"] == 2
     assert manifest["tables"]["public.hud_upload"]["rows"] == 0
+
+
+def test_the_archive_is_in_the_backup(site: backup.Installation, tmp_path: Path) -> None:
+    create_measurement(samples=[1.0, 2.0], run=create_run(order_time=datetime(2025, 3, 1, tzinfo=UTC)))
+    call_command("archive")
+    month = ArchivedMonth.objects.get()
+    samples = (site.data / month.file("samples")).read_bytes()
+    (site.data / month.file("points")).unlink()
+    manifest = backup.write(tmp_path / "b", site)
+    assert (tmp_path / "b/files" / month.file("samples")).read_bytes() == samples
+    assert manifest["missing"] == [month.file("points")]
 
 
 def test_a_task_that_has_ended_keeps_its_logs(site: backup.Installation, tmp_path: Path) -> None:
