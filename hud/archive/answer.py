@@ -63,7 +63,7 @@ QUESTIONS = {
         """,
         "totals": f"""
             SELECT part, {_TOTALS},
-                exp(avg(sign * ln(after / before)) FILTER (WHERE after / before > 0)) - 1 AS mean
+                exp(avg(-sign * ln(after / before)) FILTER (WHERE after / before > 0)) - 1 AS mean_gain
             FROM compared GROUP BY GROUPING SETS ((), (part)) ORDER BY part NULLS FIRST
         """,
         "items": """

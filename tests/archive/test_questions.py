@@ -196,6 +196,11 @@ def test_two_versions_of_torch(stream: Stream) -> None:
     everything, micro, timm = found.totals
     assert {name: everything[name] for name in ("series", "worse", "better")} == counts(sides, 0.1)
     assert (micro["suite"], timm["suite"]) == ("micro", "timm")
+    gains = [  # of a latency before over after, of a bandwidth after over before
+        before / after if worse * (after - before) > 0 else after / before
+        for before, after, worse in sides.values()
+    ]
+    assert everything["mean_gain"] == pytest.approx(statistics.geometric_mean(gains) - 1)
     assert micro["series"] + timm["series"] == everything["series"] == len(sides)
     assert {change.series.pk: change.worse for change in found.items} == {
         series: worse for (series, _class), (*_, worse) in sides.items() if abs(worse) >= 0.1

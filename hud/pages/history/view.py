@@ -14,7 +14,7 @@ from hud.archive.ask import COMPARED, FLAGGED, REGRESSED, HistoryAnswer, Questio
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import number, parameter, words
 from hud.problems import Problem
-from hud.tables.formatting import address, long_name, moment, quantity, run_link, share, signed_percent
+from hud.tables.formatting import address, long_name, moment, quantity, run_link, signed_percent, signed_share
 from hud.tables.html import NOTHING, dim, element, join, text
 from hud.tables.table import Column, DataTable
 
@@ -94,8 +94,8 @@ _TOTALS = {
         _count("series", "Series"),
         _count("worse", "Worse"),
         _count("better", "Better"),
-        Column("", "Mean change", lambda row: row["mean"], show=lambda mean: share(mean and -mean), css="num",
-               tooltip="geometric; above 0 for the better"),
+        Column("", "Mean gain", lambda row: row["mean_gain"], show=signed_share, css="num",
+               tooltip="geometric; below 0 for the worse"),
     ),
     FLAGGED: DataTable[dict[str, Any], None](
         Column("month", "Month", lambda row: row["month"] or "all", is_head=True),
