@@ -122,6 +122,7 @@ urlpatterns = [
     path("runs/<int:pk>/cancel", run.cancel, name="run_cancel"),
     path("runs/<int:pk>/explain", run.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
+    path("corrections/<int:pk>/", delete.correction, name="correction"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/act", regressions.act, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),

@@ -28,11 +28,23 @@ from hud.api.schemas import (
     of_table,
     parameter,
 )
-from hud.corrections import deletion
+from hud.corrections import background
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import plan_of
-from hud.models import Aliases, Artifact, Experiment, Host, IdempotencyKey, Run, RunClass, State, Task, Upload
+from hud.models import (
+    Aliases,
+    Artifact,
+    Correction,
+    Experiment,
+    Host,
+    IdempotencyKey,
+    Run,
+    RunClass,
+    State,
+    Task,
+    Upload,
+)
 from hud.problems import Problem, row_of
 from hud.runs import lines, logs, overlays, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
@@ -287,22 +299,49 @@ DeletionOut = create_model(
 )
 
 
-@router.delete("/runs/{int:run_id}", response={200: DeletionOut, 409: Error})
-def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict[str, int]:
-    """Delete a run that has ended, with everything that only it has. Series that stay are judged again. This
-    takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
+@of_table(background.COLUMNS)
+class CorrectionOut(Schema):
+    """A deletion or renaming in the background: `done_rows` of about `rows` points or experiments."""
+
+
+_DELETED: dict[Any, Any] = {200: DeletionOut, 202: CorrectionOut, 409: Error}
+
+
+@router.delete("/runs/{int:run_id}", response=_DELETED)
+def delete_run(
+    request: HttpRequest, response: HttpResponse, run_id: int, dry_run: bool = False
+) -> Status[dict[str, Any]]:
+    """Delete a run that has ended, with everything that only it has; one with more than 5,000 results in the
+    background (202). Series that stay are judged again. This takes the scope `run` too, unless the run came
+    in uploads of the key's owner within a day."""
     run = row_of(Run, run_id)
     check_may_delete(request, uploads_of(run))
-    return deletion.delete(run, who=who(request), dry_run=dry_run).to_json()
+    return _deleted(response, background.delete(run, who=who(request), dry_run=dry_run))
 
 
-@router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, 409: Error})
-def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -> dict[str, int]:
-    """Delete an upload with its measurements, and its runs unless other uploads have measurements in them.
-    The same file can then be uploaded again. Scopes as for a run."""
+@router.delete("/uploads/{int:upload_id}", response=_DELETED)
+def delete_upload(
+    request: HttpRequest, response: HttpResponse, upload_id: int, dry_run: bool = False
+) -> Status[dict[str, Any]]:
+    """Delete an upload with its measurements, and its runs unless other uploads have measurements in them; a
+    large one in the background (202). The same file can be uploaded again at once. Scopes as for a run."""
     upload = row_of(Upload, upload_id, related="key")
     check_may_delete(request, [upload])
-    return deletion.delete(upload, who=who(request), dry_run=dry_run).to_json()
+    return _deleted(response, background.delete(upload, who=who(request), dry_run=dry_run))
+
+
+def _deleted(response: HttpResponse, done: Deletion | Correction) -> Status[dict[str, Any]]:
+    if isinstance(done, Deletion):
+        return Status(200, done.to_json())
+    row = background.COLUMNS.row(done)
+    response["Location"] = row["links"]["self"]
+    return Status(202, row)
+
+
+@router.get("/corrections/{int:correction_id}", response=CorrectionOut)
+def get_correction(request: HttpRequest, correction_id: int) -> dict[str, Any]:
+    """Get the progress of a deletion or renaming in the background."""
+    return background.COLUMNS.row(row_of(Correction, correction_id))
 
 
 @router.post("/runs/{int:run_id}/cancel", response=RunOut)

@@ -76,25 +76,51 @@ def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion:
     again. Raise Problem."""
     done = Deletion()
     with changing_references():
-        fresh = type(row).objects.filter(pk=row.pk).first()
-        if fresh is None:
-            raise Problem(409, "it is deleted already")
-        if isinstance(fresh, Run):
-            if fresh.state in ACTIVE:  # a run that has ended never begins again
-                raise Problem(409, f"{fresh} is {fresh.state}: cancel it first, and wait until it has ended")
-            _delete_measurements(done, [fresh.pk])
-            gone = _delete_runs_and_uploads(done, [fresh.pk])
-        else:
-            named = fresh.receipt.get("run_ids", [])
-            run_ids = Run.objects.filter(Q(upload=fresh) | Q(pk__in=named)).values_list("pk", flat=True)
-            _delete_measurements(done, list(run_ids), fresh)
-            gone = _delete_runs_and_uploads(done, _give_runs_to_other_uploads(fresh), fresh)
+        delete_part(done, row, who)
         if dry_run:
             transaction.set_rollback(True)
-        else:
-            action = f"{fresh._meta.model_name}.delete"
-            audit.note(who=who, action=action, subject=str(fresh), detail={**done.to_json(), **gone})
     return done
+
+
+def delete_part(done: Deletion, row: Run | Upload, who: str, most: int | None = None) -> bool:
+    """Delete about so many measurements of a run or an upload, and what they leave empty; the row itself once
+    none is left. Return whether that is so. Raise Problem."""
+    fresh = type(row).objects.filter(pk=row.pk).first()
+    if fresh is None:
+        raise Problem(409, "it is deleted already")
+    if isinstance(fresh, Run) and fresh.state in ACTIVE:  # a run that has ended never begins again
+        raise Problem(409, f"{fresh} is {fresh.state}: cancel it first, and wait until it has ended")
+    upload = fresh if isinstance(fresh, Upload) else None
+    run_ids = [run.pk for run in runs_of(fresh)]
+    if _delete_measurements(done, run_ids, upload, most) and most:
+        return False
+    points.forget_subjects(run_ids)
+    gone = _delete_runs_and_uploads(done, _give_runs_to_other_uploads(upload) if upload else run_ids, upload)
+    action = f"{fresh._meta.model_name}.delete"
+    audit.note(who=who, action=action, subject=str(fresh), detail={**done.to_json(), **gone})
+    return True
+
+
+def runs_of(row: Run | Upload) -> list[Run]:
+    """Return the run, or those that an upload made or brought measurements of."""
+    if isinstance(row, Run):
+        return [row]
+    return list(Run.objects.filter(Q(upload=row) | Q(pk__in=row.receipt.get("run_ids", []))))
+
+
+def set_aside(row: Run | Upload) -> None:
+    """Let what is deleted in parts come in again meanwhile, as new. Raise Problem."""
+    runs = runs_of(row)
+    if isinstance(row, Run):
+        if row.state in ACTIVE:
+            raise Problem(409, f"{row} is {row.state}: cancel it first, and wait until it has ended")
+        named: tuple[list[int], ...] = [], [row.pk]
+        uploads = [upload for upload in uploads_of(row) if upload.receipt.get("run_ids", []) in named]
+    else:
+        uploads = [row]
+        runs = [run for run in runs if {upload.pk for upload in uploads_of(run)} == {row.pk}]
+    _outdate([upload.pk for upload in uploads])
+    Run.objects.filter(pk__in=[run.pk for run in runs]).update(external_id=None)
 
 
 def may_delete(
@@ -123,30 +149,53 @@ def uploads_of(run: Run) -> list[Upload]:
     return list(uploads.select_related("key").order_by("pk"))
 
 
-def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | None = None) -> None:
-    """Delete the measurements of these runs, or those of one upload in them, with what that leaves empty."""
+def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | None, most: int | None) -> int:
+    """Delete about so many measurements of these runs, or of one upload in them, with what that leaves empty;
+    return of how many runs and series."""
     of_upload = "" if upload is None else "AND upload_id = %(upload)s"
-    params: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
+    params: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk, "most": most}
     which = f"run_id = ANY(%(runs)s) {of_upload}"
-    done.compilations = execute(f"DELETE FROM hud_compilation WHERE {which}", params)  # noqa: S608  # nosec B608
+    # points whose raw values were dropped go with their run
+    kinds = ("hud_measurement", *(() if upload else ("hud_point", "hud_sidepoint")))
+    places_of = "SELECT run_id, series_id FROM {} WHERE " + which  # noqa: S608  # nosec B608
+    done.compilations += execute(f"DELETE FROM hud_compilation WHERE {which}", params)  # noqa: S608  # nosec B608
     # the judge locks them before it adds measurements of its own to their runs
     execute("SELECT FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE", params)
-    touch(
-        f"""
-        SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
-        WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
-        """,  # noqa: S608 — a constant of this function  # nosec B608
+    execute("DROP TABLE IF EXISTS pg_temp.place")
+    execute(
+        f"""CREATE TEMPORARY TABLE place ON COMMIT DROP AS SELECT DISTINCT * FROM (
+            {" UNION ALL ".join(map(places_of.format, kinds))} LIMIT %(most)s) few""",  # noqa: S608 — constants of this function  # nosec B608
         params,
     )
+    execute("ANALYZE place")
+    touch(
+        """
+        SELECT place.series_id AS id, min(order_time) AS first, max(order_time) AS last
+        FROM place CROSS JOIN LATERAL (
+            SELECT order_time FROM hud_point WHERE run_id = place.run_id AND series_id = place.series_id
+            UNION ALL SELECT order_time FROM hud_sidepoint
+            WHERE run_id = place.run_id AND series_id = place.series_id OFFSET 0) p GROUP BY 1
+        """
+    )
+    which += " AND (run_id, series_id) IN (SELECT run_id, series_id FROM place)"
     for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
         done.measurements += execute(f"{taken_from} WHERE {which} AND repeat IS NOT NULL", params)  # nosec B608
-    done.points = points.make_of_runs(run_ids)
-    touched = Series.objects.filter(pk__in=RawSQL("SELECT id FROM touched", []))
-    empty = dict(touched.filter(point=None, sidepoint=None).values_list("pk", "experiment"))
-    done.series = delete_rows(Series, empty)
-    done.series_judged_again = judge_again()
+    places = fetch_tuples("SELECT run_id, series_id FROM place")
+    done.points += points.make(places, of_compilations=places if upload else ())
+    empty = dict(  # OFFSET 0: one look-up each
+        fetch_tuples(
+            """
+            SELECT id, experiment_id FROM hud_series s WHERE id IN (SELECT id FROM touched)
+                AND NOT EXISTS (SELECT FROM hud_point WHERE series_id = s.id OFFSET 0)
+                AND NOT EXISTS (SELECT FROM hud_sidepoint WHERE series_id = s.id OFFSET 0)
+            """
+        )
+    )
+    done.series += delete_rows(Series, empty)
+    done.series_judged_again += judge_again()
     left = Experiment.objects.filter(pk__in=set(empty.values()), series=None)
-    done.experiments = delete_rows(Experiment, left.values_list("pk", flat=True))
+    done.experiments += delete_rows(Experiment, left.values_list("pk", flat=True))
+    return len(places)
 
 
 def touch(changed: str, params: dict[str, Any] | None = None) -> None:
@@ -226,12 +275,8 @@ def _delete_runs_and_uploads(
     )
     emptied = [upload_id for (upload_id,) in rows]
     if upload:
-        outdated = [pk for pk in emptied if pk != upload.pk] if done.measurements else []
+        _outdate([pk for pk in emptied if pk != upload.pk] if done.measurements else [])
         emptied = [upload.pk]
-        IdempotencyKey.objects.filter(receipt__id__in=outdated).delete()
-        for kind, which in ((Upload, {"pk__in": outdated}), (Import, {"receipt__id__in": outdated})):
-            outdated_key = Concat(Value("outdated "), Cast("pk", models.TextField()))
-            kind._default_manager.filter(**which).update(content_key=outdated_key)
     done.expectations = _delete(Expectation, upload__in=emptied)
     imports = Import.objects.filter(receipt__id__in=emptied)
     of_imports = Q(receipt={}, content_key__in=imports.values("content_key"))  # whose answer is the job's
@@ -244,6 +289,14 @@ def _delete_runs_and_uploads(
     for name, run_id in product(("artifacts", "tasklogs"), run_ids):
         transaction.on_commit(partial(delete_folder, f"{name}/{run_id}"), robust=True)
     return {"run_ids": run_ids, "upload_ids": emptied}
+
+
+def _outdate(uploads: Collection[int]) -> None:
+    """Let the content of uploads come in again."""
+    IdempotencyKey.objects.filter(receipt__id__in=uploads).delete()
+    for kind, which in ((Upload, {"pk__in": uploads}), (Import, {"receipt__id__in": uploads})):
+        outdated_key = Concat(Value("outdated "), Cast("pk", models.TextField()))
+        kind._default_manager.filter(**which).update(content_key=outdated_key)
 
 
 def _delete(kind: Any, **which: Any) -> int:

@@ -6,10 +6,11 @@ rolls back. Locks as in `hud.corrections.deletion`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
 from hud.corrections.deletion import ChangedRows, delete_rows, judge_again, touch
@@ -20,9 +21,11 @@ from hud.models import (
     Experiment,
     Follow,
     Host,
+    Point,
     Regression,
     Run,
     RunSubject,
+    RunSummary,
     Series,
     Target,
     Threshold,
@@ -35,6 +38,7 @@ from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 
 _OF_SUBJECT = ("run_id", "stream_id", "suite", "arch", "mode", "dtype")
+_OF_MERGE = ("merged_series", "moved_measurements", "dropped_measurements")
 KINDS = ("suite", "case", "arch", "host")
 _PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE own.experiment_id = pair.old"
 _ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that of the twin stays
@@ -59,29 +63,46 @@ class Renaming(ChangedRows):
     hosts: int = 0
 
 
-def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
-    """Rename a suite, case, arch or host, with `suite` only there. Raise Problem."""
-    done, new = Renaming(), arch_key(nfc(new)) if kind == "arch" else nfc(new).strip()
+def alias_of(kind: str, old: str, new: str, suite: str, who: str) -> Alias:
+    """Return a renaming that can be done, not stored yet. Raise Problem."""
+    new = arch_key(nfc(new)) if kind == "arch" else nfc(new).strip()
     if not new or new == old:
         raise Problem(409, "the new name is empty or the old one")
     if suite and kind not in {"case", "arch"}:
         raise Problem(409, "a suite is given with a case or an arch only")
     alias = Alias(kind=kind, suite=suite, old=old, new=new, who=who[:150])
+    if kind != "host":
+        _check_length(new, Experiment, kind)
+        if not experiments_of(alias).exists():
+            raise Problem(409, f"no experiment has the {kind} {old}" + (f" in {suite}" if suite else ""))
+    return alias
+
+
+def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
+    """Rename a suite, case, arch or host, with `suite` only there. Raise Problem."""
+    done, alias = Renaming(), alias_of(kind, old, new, suite, who)
     with changing_references():
-        if kind == "host":
-            _rename_host(done, old, new)
-        else:
-            _rename_experiments(done, alias)
-        _keep_alias(alias)
+        keep_alias(alias)
+        rename_part(done, alias)
         if dry_run:
             transaction.set_rollback(True)
-        else:
-            subject = f"{kind} {old} to {new}" + (f" in {suite}" if suite else "")
-            audit.note(who=who, action=f"rename.{kind}", subject=subject, detail=done.to_json())
     return done
 
 
-def _keep_alias(alias: Alias) -> None:
+def rename_part(done: Renaming, alias: Alias, most: int | None = None) -> bool:
+    """Rename about so many experiments, and all else once none is left; return whether that is so. Raise
+    Problem."""
+    if alias.kind == "host":
+        _rename_host(done, alias.old, alias.new)
+    elif _rename_experiments(done, alias, most) and most:
+        return False
+    else:
+        _rename_others(done, alias)
+    audit.note(who=alias.who, action=f"rename.{alias.kind}", subject=str(alias), detail=done.to_json())
+    return True
+
+
+def keep_alias(alias: Alias) -> None:
     """Keep it in place of another of its old name; its new name is one of its own from now on."""
     kind, suite, new = alias.kind, alias.suite, alias.new
     Alias.objects.filter(kind=kind, old=new, **({"suite": suite} if suite else {})).delete()
@@ -117,27 +138,47 @@ def runs_that_come_twice(runs: QuerySet[Run], **changed: Any) -> str:
     return ", ".join(str(run.pk) for run in runs.filter(Exists(known)).order_by("pk")[:5])
 
 
-def _rename_experiments(done: Renaming, alias: Alias) -> None:
-    kind, suite, old, new = alias.kind, alias.suite, alias.old, alias.new
-    _check_length(new, Experiment, kind)
-    experiments = Experiment.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
-    ids = list(experiments.order_by("pk").values_list("pk", flat=True))
-    if not ids:
-        raise Problem(409, f"no experiment has the {kind} {old}" + (f" in {suite}" if suite else ""))
+def experiments_of(alias: Alias) -> QuerySet[Experiment]:
+    """Return the experiments with the old name."""
+    of_suite = {"suite": alias.suite} if alias.suite else {}
+    return Experiment.objects.filter(**{alias.kind: alias.old}, **of_suite)
+
+
+def _rename_experiments(done: Renaming, alias: Alias, most: int | None) -> int:
+    """Give experiments the new name, or merge them into those that have it; return how many. Their points are
+    about as many as are wanted at `most`."""
+    kind, new = alias.kind, alias.new
+    experiments = experiments_of(alias).order_by("pk")
+    ids = list(experiments.values_list("pk", flat=True)[:most])
     known = {name: OuterRef(name) for name in Experiment.IDENTITY} | {kind: new}
     same = Experiment.objects.filter(**known).values("pk")[:1]
-    twins = dict(experiments.annotate(twin=same).exclude(twin=None).values_list("pk", "twin"))
+    merged = experiments.filter(pk__in=ids).annotate(twin=same).exclude(twin=None)
+    twins: dict[int, int] = dict(merged.values_list("pk", "twin"))
+    if most and twins:
+        moving = Point.objects.filter(series__experiment__in=twins).values_list("series__experiment")
+        sizes = dict(moving.annotate(Count("series")))
+        ids = ids[: max(1, sum(total <= most for total in accumulate(sizes.get(pk, 1) for pk in ids)))]
+        twins = {pk: twins[pk] for pk in ids if pk in twins}
     _merge(done, twins, alias.who)
     renamed = [pk for pk in ids if pk not in twins]
     Experiment.objects.filter(pk__in=renamed).update(**{kind: new})
     # an upload finds them anew by their identity, and fills in the digest
     Series.objects.filter(experiment__in=renamed).update(digest=None)
-    done.experiments, done.merged_experiments = len(ids), len(twins)
+    done.experiments += len(ids)
+    done.merged_experiments += len(twins)
+    return len(ids)
+
+
+def _rename_others(done: Renaming, alias: Alias) -> None:
+    """Rename what else has the old name, once no experiment of the alias has it."""
+    kind, suite, old, new = alias.kind, alias.suite, alias.old, alias.new
     if kind in {"suite", "arch"}:
         subjects = RunSubject.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
         names = [{**row, kind: new} for row in subjects.values(*_OF_SUBJECT)]
         RunSubject.objects.bulk_create([RunSubject(**row) for row in names], ignore_conflicts=True)
         subjects.delete()
+    if kind in {"suite", "case"}:
+        RunSummary.objects.all().delete()  # they have the names, and are soon made anew
     if kind == "suite":
         done.runs = _rename_titles(old, new)
     if not Experiment.objects.filter(**{kind: old}).exists():
@@ -160,7 +201,7 @@ def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
             """,  # noqa: S608 — constants of this module, as below  # nosec B608
             pairs,
         )
-    done.merged_series, done.moved_measurements, done.dropped_measurements = merge_series(
+    counts = merge_series(
         """
         SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
         JOIN hud_series o ON o.experiment_id = pair.old
@@ -169,6 +210,8 @@ def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
         """,
         pairs,
     )
+    for name, count in zip(_OF_MERGE, counts, strict=True):
+        setattr(done, name, getattr(done, name) + count)
     execute(f"UPDATE hud_series own SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     execute(f"UPDATE hud_runrequest own SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)

@@ -3,6 +3,7 @@
 A value that is missing is NULL with a status, never 0; the database itself refuses NaN and infinities.
 """
 
+from hud.models.archive import ArchivedMonth
 from hud.models.commits import Commit
 from hud.models.compilations import (
     BinaryList,
@@ -14,7 +15,7 @@ from hud.models.compilations import (
     kernels_of,
 )
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit, IdempotencyKey, Import, LimitUse, SignOn, Upload
+from hud.models.keys import ApiKey, Audit, Correction, IdempotencyKey, Import, LimitUse, SignOn, Upload
 from hud.models.points import (
     FIRST_RUN_ONLY,
     STATUS_CODES,
@@ -28,6 +29,7 @@ from hud.models.points import (
     Point,
     PointFields,
     RunSubject,
+    RunSummary,
     SidePoint,
     UnjudgedRun,
     words_are_reason,

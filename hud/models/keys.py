@@ -126,6 +126,33 @@ class Import(NamedRow):
         ]
 
 
+class Correction(NamedRow):
+    """A deletion or renaming of so much that `manage.py imports` does it in parts."""
+
+    action = models.CharField(max_length=60)  # as in the audit log
+    subject = models.CharField(max_length=200)  # likewise
+    arguments = models.JSONField()
+    who = models.CharField(max_length=150)
+    address = models.CharField(max_length=100, blank=True)  # of the client
+    done_rows = models.IntegerField(default=0)
+    rows = models.IntegerField()  # points or experiments that it concerned when it began
+    counts = models.JSONField(default=dict)  # of what it has changed
+    problem = models.CharField(max_length=500, blank=True)  # that ended it
+    created = models.DateTimeField(db_default=Now())
+    finished = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["action", "subject"], condition=Q(finished=None), name="correction_identity"
+            )
+        ]
+
+    @property
+    def state(self) -> str:
+        return "failed" if self.problem else "done" if self.finished else "running"
+
+
 class IdempotencyKey(NamedRow):
     """A client's own name for one request, and the answer it got: the same request gets it again."""
 

@@ -141,6 +141,15 @@ class RunSubject(NamedRow):
         indexes = [models.Index(fields=["stream", "suite", "arch", "mode", "dtype"], name="stream_subject")]
 
 
+class RunSummary(NamedRow):
+    """What the page of a large run reads in place of its points: `hud.points.summaries` makes it."""
+
+    run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="+")
+    version = models.CharField(max_length=200)  # of what it was made of
+    counts = models.JSONField()
+    places = models.BinaryField()  # its points by importance
+
+
 # What the judge says of a point, as the small integer that the store keeps.
 VERDICTS = ("new", "unchanged", "improved", "regressed", "inconclusive", "failed", "not_run")
 VERDICT_CODES = {name: code for code, name in enumerate(VERDICTS)}

@@ -5,7 +5,7 @@ the runs and series concerned.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from django.db import transaction
@@ -194,10 +194,8 @@ def note_missing_subjects() -> None:
     )
 
 
-def make_of_runs(runs: Sequence[int]) -> int:
-    """Make the points of these runs, whose measurements came or went; return how many changed."""
-    of_runs = (kind.objects.filter(run__in=runs) for kind in (Measurement, Point, SidePoint))
-    changed = make(chain.from_iterable(rows.values_list("run_id", "series_id") for rows in of_runs))
+def forget_subjects(runs: Sequence[int]) -> None:
+    """Remove the notes of what these runs have no results of any more."""
     execute(
         """
         DELETE FROM hud_runsubject own WHERE run_id = ANY(%s) AND NOT EXISTS (
@@ -208,7 +206,6 @@ def make_of_runs(runs: Sequence[int]) -> int:
         """,
         [list(runs), _NEVER],
     )
-    return changed
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

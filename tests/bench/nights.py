@@ -21,8 +21,8 @@ from hud.models import (
     Stream,
     UnjudgedRun,
 )
-from hud.points import write as points
 from runner.schema.metrics import metric_info
+from tests.support import points
 from tests.support.factories import create_environment
 
 CASES = {"huggingface": 26, "timm": 18, "torchbench": 28}

@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.models import Count
 
 from hud.models import Environment, Measurement, Run, Series, State, Stream
-from hud.points import write as points
+from tests.support import points
 
 _FIRST_NIGHT = datetime(2024, 1, 1, tzinfo=timezone.utc)
 

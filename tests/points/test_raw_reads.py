@@ -98,7 +98,8 @@ def addresses() -> list[str]:
         "run_id": pairs.pk, "artifact_pk": artifact, "artifact_id": artifact, "uid": job.uid,
         "cause_id": cause.pk, "bisect_id": bisect.pk, "regression_id": regression.pk, "experiment": model.pk,
         "metric": "device_speedup", "variant": Compilation.objects.exclude(variant="")[0].variant,
-        "token": "x", "suite": model.suite, "case": model.case, "binary": 16 * "0",
+        "token": "x", "correction_id": contents.parts["corrections"], "suite": model.suite,
+        "case": model.case, "binary": 16 * "0",
     }  # fmt: skip
     sides = f"base=run:{base.pk}&head=run:{head.pk}"
     points = f"base=run:{base.pk}/experiment:{model.pk}&head=run:{head.pk}/experiment:{model.pk}"

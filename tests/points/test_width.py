@@ -10,6 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.db.models import F
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -18,10 +19,21 @@ from hud.corrections.renaming import rename
 from hud.judging.backlog import GIVEN_UP, LATE, overdue_suites
 from hud.judging.compare.points import Points
 from hud.judging.compare.sides import resolve
-from hud.models import STATUS_CODES, DetailedMeasurement, Experiment, Measurement, Run, RunSubject
+from hud.models import (
+    STATUS_CODES,
+    DetailedMeasurement,
+    Experiment,
+    KnownFailure,
+    Measurement,
+    Run,
+    RunSubject,
+    Target,
+)
 from hud.pages import backends
 from hud.pages.overview import judged
-from hud.points import nights, streams, write
+from hud.pages.run import results
+from hud.pages.run.results import ResultFilters
+from hud.points import nights, streams, summaries, write
 from hud.points.nights import Subject
 from hud.sql import execute, fetch_tuples
 from tests.support.factories import (
@@ -150,7 +162,8 @@ def test_subjects_follow_deletions_and_names() -> None:
     assert list(RunSubject.objects.values_list("run", "suite")) == [(kept.run_id, "three")]
     write.unfold([(kept.run_id, kept.series_id)])
     DetailedMeasurement.objects.all().delete()
-    write.make_of_runs([kept.run_id])
+    write.make([(kept.run_id, kept.series_id)])
+    write.forget_subjects([kept.run_id])
     assert not RunSubject.objects.exists()
 
 
@@ -185,3 +198,73 @@ def test_judged_night_is_kept_until_its_run_changes(wide: Run) -> None:
     assert rows_read(read) < 100
     write.touch_runs([wide.pk])
     assert rows_read(read) > WIDE
+
+
+@pytest.fixture
+def large(wide: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a run of two suites that counts as large, in which some points regressed, some failed, some
+    improved, one has no verdict and one misses its target."""
+    monkeypatch.setattr(summaries, "LARGE", WIDE // 2)
+    execute("UPDATE hud_experiment SET suite = 'other' WHERE suite = 'wide' AND \"case\"::int > 3000")
+    execute(
+        """
+        UPDATE hud_point SET verdict = CASE n %% 500 WHEN 1 THEN 3 WHEN 2 THEN 5 WHEN 3 THEN 2 WHEN 4 THEN 4
+                ELSE 1 END, change = 0.1, factor = n %% 7 - 3,
+            status = CASE n %% 500 WHEN 2 THEN %s ELSE 0 END,
+            target = CASE n WHEN 9 THEN 70 END, value = CASE n %% 500 WHEN 2 THEN NULL ELSE n END
+        FROM (SELECT s.id, e."case"::int n FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+            WHERE e.suite IN ('wide', 'other')) own WHERE own.id = series_id
+        """,
+        [STATUS_CODES["failed"]],
+    )
+    execute("UPDATE hud_point SET verdict = NULL WHERE value = 17")
+    write.count_points([wide.pk])
+    wide.refresh_from_db()
+    return wide
+
+
+def test_a_large_run_reads_what_its_page_shows(large: Run, client: Client) -> None:
+    addresses = [
+        f"/runs/{large.pk}.json?{query}" for query in ("", "page=3", "show=failed", "show=rest&page=2")
+    ]
+    before = [client.get(address).json() for address in addresses]
+    assert [len(answer["items"]) for answer in before] == [200, 200, 8, 200]
+    assert before[0]["counts"]["regressed"] == 8
+    assert before[0]["counts"]["missed"] == 1
+    assert rows_read(lambda: results.read(large, ResultFilters(), 50, grouped=True)) > WIDE
+    assert [summaries.keep_missing() for _round in range(2)] == [1, 0]
+    assert [client.get(address).json() for address in addresses] == before
+    assert rows_read(lambda: results.read(large, ResultFilters(), 50, grouped=True)) < 500
+    text = client.get(f"/runs/{large.pk}/").content.decode()
+    assert "1 to 50 of 4000" in text
+    assert text.index(">other</a>") < text.index(">wide</a>")
+
+
+def test_a_summary_holds_until_what_it_says_changes(large: Run) -> None:
+    def is_made_anew() -> bool:
+        was_outdated = summaries.kept(large) is None
+        while summaries.keep_missing():
+            pass
+        assert summaries.kept(large)
+        return was_outdated
+
+    assert is_made_anew()
+    assert not is_made_anew()
+    write.touch_runs([large.pk])
+    assert is_made_anew()
+    experiment = Experiment.objects.get(suite="wide", case="2")
+    KnownFailure.objects.create(stream=large.stream, experiment=experiment, reason="known", author="olga")
+    assert is_made_anew()
+    rename(kind="suite", old="other", new="another", who="olga")
+    assert is_made_anew()
+    kept = summaries.kept(large)
+    assert kept
+    assert set(kept.suites) == {"wide", "another"}
+    assert kept.counts["known"].points == 1
+    Target.objects.create(metric=create_metric("speedup"), value=3.0)
+    assert is_made_anew()
+
+
+def test_the_judge_keeps_summaries_of_large_runs(large: Run) -> None:
+    call_command("judge", "--once")
+    assert summaries.kept(Run.objects.get(pk=large.pk))

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from hud.files import files
+from hud.models import Correction
 from hud.runs import logs
 from hud.states.regressions import RegressionState
 from tests.support.compilations import BEFORE, mobilenet, planted, store
@@ -62,12 +63,22 @@ def fill() -> Contents:
     task.log_bytes = len(log)
     task.save()
     create_task(create_run("queued", device="cuda"))
+    correction = Correction.objects.create(
+        action="run.delete",
+        subject=ATTACK,
+        arguments={},
+        who=ATTACK,
+        rows=9,
+        problem=ATTACK,
+        finished=timezone.now(),
+    )
     parts = {
         "suites": "micro",
         "models": "micro",
         "experiments": experiment.pk,
         "runs": run.pk,
         "uploads": upload.pk,
+        "corrections": correction.pk,
         "regressions": regression.pk,
         "hosts": host.pk,
         "follow": "token",

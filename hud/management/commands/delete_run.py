@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.corrections.deletion import delete
+from hud.corrections.background import delete, finish
 from hud.models import Run, Upload
 from hud.problems import Problem, row_of
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, id: int, dry_run: bool, **options: Any) -> None:  # noqa: A002
         try:
             row = row_of(self.kind, id)
-            done = delete(row, who="command line", dry_run=dry_run)
+            done = finish(delete(row, who="command line", dry_run=dry_run))
         except Problem as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{'would delete' if dry_run else 'deleted'} {row}: {done}")

@@ -1,7 +1,9 @@
-"""`manage.py imports`: process import jobs, each in a child process, until stopped."""
+"""`manage.py imports`: process import jobs, each in a child process, until stopped; and where none waits,
+corrections in parts."""
 
 from functools import partial
 
+from hud.corrections import background
 from hud.hosts import heartbeats
 from hud.ingest import import_jobs
 from hud.management.rounds import RoundsCommand
@@ -14,4 +16,4 @@ class Command(RoundsCommand):
     def round(self) -> int:
         beat = partial(heartbeats.beat, "imports")
         beat()
-        return import_jobs.process_next(beat=beat, stopped=self.stop.is_set)
+        return import_jobs.process_next(beat=beat, stopped=self.stop.is_set) or background.run_part()

@@ -12,9 +12,11 @@ from hud.judging.regressions.groups import make_causes
 from hud.judging.regressions.look_back import look_back
 from hud.management.rounds import RoundsCommand
 from hud.points.streams import note_nights
+from hud.points.summaries import keep_missing
 from hud.points.write import note_missing_subjects
 
 _BEAT_S = 1.0
+_SUMMARIES_S = 30.0  # between summaries of large runs, while something waits for a verdict
 
 
 class Command(RoundsCommand):
@@ -23,7 +25,7 @@ class Command(RoundsCommand):
     def start(self) -> None:
         if self.once:  # what is pending includes large uploads
             call_command("imports", "--once")
-        self.beaten = 0.0
+        self.beaten = self.summarized = 0.0
         note_missing_subjects()
 
     def round(self) -> int:
@@ -34,6 +36,9 @@ class Command(RoundsCommand):
         if done:
             note_missing_subjects()
             note_nights()
+        if not done or time.monotonic() >= self.summarized + _SUMMARIES_S:
+            done += keep_missing()
+            self.summarized = time.monotonic()
         self.beat()
         return done
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.corrections.renaming import KINDS, rename
+from hud.corrections.background import finish, rename
+from hud.corrections.renaming import KINDS
 from hud.problems import Problem
 
 
@@ -22,7 +23,8 @@ class Command(BaseCommand):
         self, *args: Any, kind: str, old: str, new: str, suite: str, dry_run: bool, **options: Any
     ) -> None:
         try:
-            done = rename(kind=kind, old=old, new=new, suite=suite, who="command line", dry_run=dry_run)
+            asked = rename(kind=kind, old=old, new=new, suite=suite, who="command line", dry_run=dry_run)
+            done = finish(asked)
         except Problem as error:
             raise CommandError(str(error)) from error
         verb = "would rename" if dry_run else "renamed"

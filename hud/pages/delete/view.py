@@ -1,4 +1,4 @@
-"""Delete a run or an upload, after a page that shows what goes with it."""
+"""Delete a run or an upload, after a page that shows what goes with it; and how far the background is."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import scopes_of
-from hud.corrections.deletion import delete, may_delete, uploads_of
-from hud.models import Run, Upload
+from hud.corrections.background import delete
+from hud.corrections.deletion import may_delete, uploads_of
+from hud.models import Correction, Run, Upload
 from hud.problems import Problem
 
 
@@ -36,9 +37,21 @@ def _answer(
     except Problem as error:
         messages.error(request, f"{subject.capitalize()} is not deleted: {error}.")
         return redirect(back)
+    if isinstance(done, Correction):
+        return redirect("correction", pk=done.pk)
     if request.method == "POST":
         messages.success(request, f"Deleted {subject} with {done.measurements} measurements.")
         return redirect("runs")
     counts = {name: count for name, count in done.to_json().items() if count and name != "file_bytes"}
     context = {"subject": subject, "counts": counts, "file_bytes": done.file_bytes, "back": back}
     return render(request, "delete/delete.html", context)
+
+
+def correction(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show how far a deletion or renaming in the background is."""
+    row = get_object_or_404(Correction, pk=pk)
+    counts = {name: count for name, count in row.counts.items() if count and name != "file_bytes"}
+    response = render(request, "delete/correction.html", {"row": row, "counts": counts})
+    if row.finished:
+        response["X-Poll"] = "stop"
+    return response

@@ -9,8 +9,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 
 from hud.accounts import audit
 from hud.accounts.access import scopes_of
-from hud.corrections.renaming import KINDS, Renaming, rename
-from hud.models import Alias, Experiment
+from hud.corrections.background import rename
+from hud.corrections.renaming import KINDS, Renaming
+from hud.models import Alias, Correction, Experiment
 from hud.problems import Problem
 from runner.schema.devices import is_named
 
@@ -35,6 +36,8 @@ def page(request: HttpRequest) -> HttpResponse:
         except Problem as error:
             form.add_error("old", str(error))
         else:
+            if isinstance(done, Correction):
+                return redirect("correction", pk=done.pk)
             if not dry_run:
                 messages.success(request, "Renamed {old} to {new}.".format(**form.cleaned_data))
                 return redirect("rename")

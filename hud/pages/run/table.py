@@ -12,9 +12,10 @@ from hud.models import Point, PointFields, SidePoint
 from hud.pages import query_string, streams
 from hud.pages.backends_table import drawn_reach
 from hud.pages.run.query import RunPage
-from hud.pages.run.results import LABELS, RunResults
+from hud.pages.run.results import RunResults
 from hud.pages.sparkline import change_interval
 from hud.pages.tags import commit_range, path, targets_html, value_html, verdict_badge
+from hud.points.summaries import LABELS
 from hud.tables.formatting import address, better, long_name, number, signed_percent
 from hud.tables.html import LOOKS, NOTHING, dim, element, icon_html, join, link, post_button, span, text
 from hud.tables.table import Column, DataTable, Order

@@ -6,7 +6,8 @@ from django import template
 from django.utils.safestring import SafeString
 
 from hud.judging.comparison import MetricComparison
-from hud.pages.run.results import LABELS, RunResults
+from hud.pages.run.results import RunResults
+from hud.points.summaries import LABELS
 from hud.tables.formatting import p_value, signed_percent
 from hud.tables.html import badge_html, icon_html, join, span
 from runner.schema.compilations import shown_word

@@ -14,7 +14,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.models import Experiment, KnownFailure, Point, Run, SeriesState, Stream, Threshold
 from hud.pages.compare.view import offered as offered_sides
-from hud.points import write as points
+from tests.support import points
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
