@@ -81,10 +81,12 @@ class ChoiceFile:
     ) -> None:
         """Write what a process forces on its kernels. Inductor's own files of these choices go to `files`. A
         process that `only_looks` forces none, and says which of its kernels have another source."""
+        table = _table()
         given = {
             "arch": self.arch, "triton": self.triton, "only_looks": only_looks,
             "files": str(files or ""), "choices": dict(proven.configs), "binaries": dict(proven.binaries),
-            "templates": dict(proven.templates), "table": str(_applied().with_name("lookup_table.json")),
+            "templates": dict(proven.templates), "table": str(table),
+            "entries": json.loads(read_file(table, _MOST_BYTES)) if table.exists() else {},
         }  # fmt: skip
         write_new(path, json.dumps(given))
 
@@ -111,6 +113,7 @@ def read(path: Path) -> ChoiceFile:
 def apply(path: Path) -> ChoiceFile:
     """Keep an export as the choices of this host's runs with `--caches ledger`, and return it."""
     choices = read(path)
+    _table().unlink(missing_ok=True)  # of earlier choices
     write_json(_applied(), json.loads(path.read_bytes()))
     return choices
 
@@ -124,6 +127,10 @@ def applied() -> ChoiceFile:
 
 def _applied() -> Path:
     return machine.cache_folder() / "choices.json"
+
+
+def _table() -> Path:
+    return _applied().with_name("lookup_table.json")
 
 
 def pinned_variables(path: Path, choices: Mapping[str, str]) -> dict[str, str]:

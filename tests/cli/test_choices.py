@@ -19,6 +19,7 @@ from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.system import interpreters
 from runner.system.accelerators import Accelerator
 from runner.system.machine import environment
+from runner.system.task_files import write_json
 from tests.support.finished import record
 
 A, B, C, D = (digit * 16 for digit in "0123")
@@ -180,8 +181,16 @@ def test_a_template_is_a_hit_once_torchs_table_has_it(write: Callable[..., str])
     ]
     ((_own, proven),) = (choices := ledger.read(Path(write(slots=rows)))).experiments
     assert (proven.configs, proven.templates) == ({}, {A: text, B: text})
-    choices.force(proven, path := Path(write()).with_name("given.json"))
+    path = Path(write()).with_name("given.json")
+    choices.force(proven, path)
     given = json.loads(path.read_text())
+    assert given["entries"] == {}
+    write_json(Path(given["table"]), {"key+mm": []})
+    path.unlink()
+    choices.force(proven, path)
+    assert json.loads(path.read_text())["entries"] == {"key+mm": []}
+    ledger.apply(Path(write(slots=rows)))
+    assert not Path(given["table"]).exists(), "it is of other choices"
     assert given["templates"] == proven.templates
     assert given["table"].endswith("lookup_table.json")
     found = record(256, "kernel_count", [1.0])

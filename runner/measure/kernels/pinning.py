@@ -65,7 +65,8 @@ class Given:
     files: str = ""
     only_looks: bool = False
     templates: Mapping[str, str] = field(default_factory=dict)
-    table: str = ""  # the file of torch's lookup table, which `files` fill and others read
+    table: str = ""  # the file of torch's lookup table, for a process that has `files`
+    entries: Mapping[str, Json] = field(default_factory=dict)  # in that file
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> "Given":
@@ -115,8 +116,8 @@ def pin_if_asked() -> None:
         pin(CachingAutotuner, given, lambda autotuner: slot_of(autotuner, modules()))
         if given.files and not given.only_looks:
             _makes.append(given)
-        elif given.table:
-            lookup.use(Path(given.table), given.is_here)
+        else:
+            lookup.use(given.entries, given.is_here)
 
 
 def pin(autotuner_class: Any, given: Given, slot: Callable[[Any], str]) -> None:
