@@ -17,7 +17,8 @@ from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from hud.files import files, names_in
-from hud.models import Artifact, Audit, IdempotencyKey, Import, KernelCode, LimitUse, Task
+from hud.models import Artifact, Audit, IdempotencyKey, Import, KeptValue, KernelCode, LimitUse, Task
+from hud.points.kept import STORED
 from hud.runs.logs import log_name
 
 _BATCH = 500
@@ -81,6 +82,7 @@ def kinds() -> list[Rows | OrphanFiles]:
         Rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         Rows("ended imports", Import.objects.filter(finished__lt=requests)),
+        Rows("kept values", KeptValue.objects.filter(at__lt=now - STORED)),
         Rows("use of limits", LimitUse.objects.filter(at__lt=requests)),
         Rows("expired sessions", Session.objects.exclude(expire_date__range=(now, longest))),
         Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
