@@ -17,12 +17,12 @@ from hud.models import KeptValue
 from hud.sql import execute, fetch_tuples
 
 KEPT_S = 600  # in a process
-STORED = timedelta(days=1)
+STORED = timedelta(days=7)
 
 
 class Kept:
     """Values by keys with the versions of runs, of which the `most` newest are kept, for `KEPT_S`. Those of a
-    type that msgpack can hold are stored for a day."""
+    type that msgpack can hold are stored for a week."""
 
     def __init__(self, most: int, kind: Any = None) -> None:
         self._most, self._kind = most, kind

@@ -276,11 +276,11 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
     measured = {key: values for key, (values, _is_settled) in zip(missing, read_now, strict=True)}
-    may_be_kept = [
+    settled = (
         is_settled and night.complete
-        for night, (_values, is_settled) in zip(missing.values(), read_now, strict=True)
-    ]
-    _kept.keep(dict(compress(measured.items(), may_be_kept)))
+        for night, (_, is_settled) in zip(missing.values(), read_now, strict=True)
+    )
+    _kept.keep({key: measured[key] for key in compress(measured, settled)})
     return [{**by_key, **measured}[key] for key in keys]
 
 

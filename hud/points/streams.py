@@ -164,6 +164,15 @@ def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
     return [(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 
 
+def version_of(stream: Stream) -> tuple[Any, ...]:
+    """Return what changes when results come into a stream or go: 1 statement."""
+    rows = fetch_tuples(
+        "SELECT count(*), max(id), sum(points)::bigint FROM hud_run WHERE stream_id = %(stream)s",
+        {"stream": stream.pk},
+    )
+    return stream.pk, *rows[0]
+
+
 def subjects(of_stream: Sequence[Night], measured: Collection[tuple[Subject, str]]) -> list[Subject]:
     """Return the subjects of a stream, the default one first: that of which the newest night measured most
     headline points, one with models before others, one on a named device before all. None has a part that is
