@@ -16,8 +16,20 @@ from django.db.models import BigIntegerField, Count, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
+from hud.archive.months import OldSamples
 from hud.files import files, names_in
-from hud.models import Artifact, Audit, IdempotencyKey, Import, KeptValue, KernelCode, LimitUse, Task
+from hud.models import (
+    ArchivedMonth,
+    Artifact,
+    Audit,
+    IdempotencyKey,
+    Import,
+    KeptValue,
+    KernelCode,
+    LimitUse,
+    Task,
+)
+from hud.models.archive import POINTS, SAMPLES
 from hud.points.kept import STORED
 from hud.runs.logs import log_name
 
@@ -54,7 +66,7 @@ class Rows:
 
 
 class OrphanFiles:
-    """Files of tasks and imports that no row names, other than young ones."""
+    """Files of tasks, imports and the archive that no row names, other than young ones."""
 
     name = "orphan files"
 
@@ -70,7 +82,7 @@ class OrphanFiles:
             yield len(names)
 
 
-def kinds() -> list[Rows | OrphanFiles]:
+def kinds() -> list[Rows | OldSamples | OrphanFiles]:
     """Return everything that has an end, with the limits of the settings."""
     requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
     now = timezone.now()
@@ -86,6 +98,7 @@ def kinds() -> list[Rows | OrphanFiles]:
         Rows("use of limits", LimitUse.objects.filter(at__lt=requests)),
         Rows("expired sessions", Session.objects.exclude(expire_date__range=(now, longest))),
         Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
+        OldSamples(settings.HUD_KEEP_SAMPLES_DAYS),
         OrphanFiles(),
     ]
 
@@ -102,7 +115,7 @@ def _before(days: float) -> datetime:
 
 
 def orphans() -> Iterator[list[str]]:
-    """Yield of each folder the files of tasks and imports that no row names, other than young ones."""
+    """Yield of each folder the files that no row names, other than young ones."""
     for folder in names_in("artifacts", folders=True):
         names = names_in(folder)
         yield _old(names, Artifact.objects.filter(path__in=names).values_list("path", flat=True))
@@ -114,6 +127,9 @@ def orphans() -> Iterator[list[str]]:
         named = named.only("uid", "run_id", "attempt")
         kept = [log_name(task, n) for task in named for n in range(task.attempt + 1)]
         yield _old(names_in(folder), kept)
+    for folder in names_in("archive", folders=True):
+        months = ArchivedMonth.objects.filter(path__startswith=f"{folder}/")
+        yield _old(names_in(folder), [row.file(kind) for row in months for kind in (POINTS, SAMPLES)])
     waiting = Import.objects.filter(finished=None).values_list("uid", flat=True)
     yield _old(names_in("imports"), [f"imports/{uid}" for uid in waiting])
 

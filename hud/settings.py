@@ -247,6 +247,7 @@ HUD_KEEP_LOGS_DAYS = env_number("HUD_KEEP_LOGS_DAYS", 90)
 HUD_KEEP_ARTIFACTS_DAYS = env_number("HUD_KEEP_ARTIFACTS_DAYS", 180)
 HUD_KEEP_REQUESTS_DAYS = env_number("HUD_KEEP_REQUESTS_DAYS", 30)  # idempotency keys, imports, use of limits
 HUD_KEEP_AUDIT_DAYS = env_number("HUD_KEEP_AUDIT_DAYS", 730)
+HUD_KEEP_SAMPLES_DAYS = env_number("HUD_KEEP_SAMPLES_DAYS", 0, or_zero=True)  # of archived months; 0: all
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = HUD_MAX_BODY_BYTES
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]

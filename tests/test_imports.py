@@ -148,7 +148,7 @@ def test_no_shared_module_names_a_suite() -> None:
     """A registry, a suite's own folder and a format may; so may a package of the same name."""
     allowed = ("runner.suites", "runner.formats")
     packages = {"timm", "torchbench"}  # as Python packages, whose versions an environment lists
-    keys = {"ceilings", "cache"}  # as keys of a host's facts and of SQL parameters
+    keys = {"ceilings", "cache", "kernels"}  # as keys of facts, records and SQL parameters
     for name in [*modules("hud"), *RUNNER]:
         if below(name, (*allowed, "hud.migrations")):
             continue

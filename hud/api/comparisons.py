@@ -1,4 +1,5 @@
-"""Outcomes of runs, comparisons of runs and of two points kernel by kernel, and proven choices."""
+"""Outcomes of runs, comparisons of runs and of two points kernel by kernel, proven choices, and kernels
+to run alone."""
 
 import threading
 import time
@@ -16,7 +17,9 @@ from hud.judging.compare import ab_runs, text
 from hud.judging.compare.query import Filters, read
 from hud.judging.kernels import changes
 from hud.models import ACTIVE, Run
+from hud.points.kernels import largest
 from hud.problems import row_of
+from runner.schema.replay import MOST_KERNELS
 
 router = Router(tags=["reading"])
 _WAITING = threading.Lock()  # of one request in a process, whose threads are few
@@ -182,3 +185,23 @@ def get_choices(request: HttpRequest, given: Query[_ChoicesQuery]) -> dict[str, 
     stream = stream_of(given.stream)
     filters = proven_choices.LedgerFilters(**given.model_dump(exclude={"stream"}))
     return {"stream": stream.name, **proven_choices.read(filters, stream).to_json()}
+
+
+class _KernelsQuery(Filter):
+    arch: str = Field("", max_length=100)
+    stream: str = Field("", max_length=60)
+    limit: int = Field(MOST_KERNELS, ge=1, le=MOST_KERNELS)
+
+
+class StoredKernelsOut(Schema):
+    stream: str
+    arch: str
+    items: list[dict[str, Any]] = Field(description="with `code`; time and bytes are of one call")
+
+
+@router.get("/kernels", response={200: StoredKernelsOut, 404: Error})
+def get_kernels(request: HttpRequest, given: Query[_KernelsQuery]) -> dict[str, Any]:
+    """Get the kernels of an arch that take the most time, as `runner run kernels --file FILE` takes them."""
+    stream = stream_of(given.stream)
+    items = largest(stream, given.arch, given.limit)
+    return {"stream": stream.name, "arch": given.arch, "items": items}

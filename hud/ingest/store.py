@@ -70,6 +70,8 @@ def store(
     }
     store_compilations(compiled, by_id, replace=replace, upload_id=upload_id)
     points.make([row[:2] for row in others], of_compilations=[key[:2] for key in compiled])
+    if stored or refined:  # the archive has samples too, which may change where no point does
+        points.touch_runs(row[0] for row in others)
     receipt.stored += stored + len(alone)
     receipt.duplicates += len(others) - stored - len(clashing)
     receipt.warn(f"{refined} stored values were replaced by more precise ones" if refined else "")

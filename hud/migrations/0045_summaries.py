@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("hud", "0043_runs_and_subjects")]
+    dependencies: ClassVar = [("hud", "0044_archive")]
     operations: ClassVar = [
         migrations.CreateModel(
             "RunSummary",

@@ -3,6 +3,7 @@
 A value that is missing is NULL with a status, never 0; the database itself refuses NaN and infinities.
 """
 
+from hud.models.archive import ArchivedMonth
 from hud.models.commits import Commit
 from hud.models.compilations import (
     BinaryList,

@@ -1,14 +1,46 @@
-"""Which points have kernels, and the source of binaries."""
+"""Which points have kernels, the source of binaries, and the export of the largest kernels."""
 
 from collections.abc import Collection
+from typing import Any
 
-from hud.models import KernelBinary, Regression
-from hud.sql import fetch_tuples, int_array
+from hud.models import KernelBinary, Regression, Stream
+from hud.sql import fetch_named, fetch_tuples, int_array
+from runner.schema.replay import OPERANDS
+
+# Of the newest compilation of each experiment, what can run alone: time and bytes of one call.
+_LARGEST = """
+    SELECT * FROM (
+        SELECT DISTINCT ON (b.binary) k.name, b.binary, k.kind, k.config, k.offered,
+            spent.time_us / nullif(k.calls, 0) time_us, (k.bytes / nullif(k.calls, 0))::bigint bytes,
+            k.calls, spent.time_us step_us, e.id experiment, c.run_id run, e.suite, e."case", code.text code
+        FROM hud_experiment e
+        JOIN LATERAL (
+            SELECT c.* FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
+            WHERE c.experiment_id = e.id AND c.kernels <> '{}' AND c.draw IS NULL
+            ORDER BY c.order_time DESC, c.run_id DESC, c.busy_us LIMIT 1
+        ) c ON true
+        JOIN hud_binarylist list ON list.id = c.binary_list_id
+        JOIN LATERAL unnest(c.kernels, c.times_us, c.binary_places) spent(kernel, time_us, place) ON true
+        JOIN hud_kernel k ON k.id = spent.kernel AND k.name ~ '^\\w{1,200}$'
+        JOIN hud_kernelbinary b
+            ON b.binary = lpad(to_hex(list.binaries[spent.place + 1]), 16, '0')
+        JOIN hud_kernelcode code ON code.id = b.code_id AND position(%(operands)s IN code.text) > 0
+        WHERE %(arch)s = '' OR e.arch = %(arch)s
+        ORDER BY b.binary, spent.time_us DESC NULLS LAST
+    ) kernel ORDER BY step_us DESC NULLS LAST, bytes DESC NULLS LAST, kernel.binary LIMIT %(most)s
+"""
 
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:
     """Return the source of these binaries, as far as it was kept: 1 statement, none without binaries."""
     return dict(KernelBinary.objects.filter(binary__in=binaries).values_list("binary", "code__text"))
+
+
+def largest(stream: Stream, arch: str, most: int) -> list[dict[str, Any]]:
+    """Return the kernels that take the most time of a step and whose code has operands, on an arch or on all:
+    1 statement."""
+    params = {"stream": stream.pk, "arch": arch, "most": most, "operands": OPERANDS}
+    return [row._asdict() for row in fetch_named(_LARGEST, params)]
 
 
 def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:

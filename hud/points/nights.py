@@ -275,12 +275,14 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     by_key = _kept.known(keys)
     missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
-    measured = {key: values for key, (values, _is_settled) in zip(missing, read_now, strict=True)}
+    measured: dict[Any, Results] = {
+        key: values for key, (values, _is_settled) in zip(missing, read_now, strict=True)
+    }
     settled = (
         is_settled and night.complete
         for night, (_, is_settled) in zip(missing.values(), read_now, strict=True)
     )
-    _kept.keep({key: measured[key] for key in compress(measured, settled)})
+    _kept.keep({key: measured[key] for key in compress([*measured], settled)})
     return [{**by_key, **measured}[key] for key in keys]
 
 

@@ -27,7 +27,12 @@ MANIFEST, DUMP, FILES = "manifest.json", "database.dump", "files"
 MIGRATIONS = sorted(path.stem for path in (Path(__file__).parents[1] / "migrations").glob("[0-9]*.py"))
 _ADVISORY_LOCK = 7_014_009
 _HELD = ".backup"  # folder of links; one that a killed backup left is removed by the next
-_PATTERNS = {"artifacts": "[0-9]*/*", "tasklogs": "[0-9]*/*.log", "imports": "*-*"}  # the longest kept first
+_PATTERNS = {  # the longest kept first
+    "archive": "[0-9]*/*.parquet",
+    "artifacts": "[0-9]*/*",
+    "tasklogs": "[0-9]*/*.log",
+    "imports": "*-*",
+}
 _NAMED_FILES = """
     SELECT path, size_bytes, true FROM public.hud_artifact
     UNION ALL
@@ -36,6 +41,10 @@ _NAMED_FILES = """
     FROM public.hud_task, generate_series(0, attempt) number
     UNION ALL
     SELECT 'imports/' || uid, NULL, true FROM public.hud_import WHERE finished IS NULL
+"""
+_ARCHIVED_FILES = """
+    UNION ALL SELECT format('%s-%s.parquet', path, kind), NULL, true
+    FROM public.hud_archivedmonth, unnest(ARRAY['points', 'samples']) kind
 """
 _TABLES = """
     SELECT pg_class.oid::regclass::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -176,7 +185,9 @@ def _write_snapshot(directory: Path, data: Path, connection: psycopg.Connection[
     major = connection.info.server_version // 10_000
     missing = []
     here = not os.environ.get("HUD_FILES")  # else they are in a bucket, which keeps versions of its own
-    for name, size_bytes, required in connection.execute(_NAMED_FILES).fetchall() if here else ():
+    has_archive = "public.hud_archivedmonth" in _tables(connection)  # code of before had none
+    named_files = _NAMED_FILES + (_ARCHIVED_FILES if has_archive else "")
+    for name, size_bytes, required in connection.execute(named_files).fetchall() if here else ():
         kind, _, rest = name.partition("/")
         try:
             copied = _copy(data / kind / _HELD / rest, directory / FILES / name, size_bytes)

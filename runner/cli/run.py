@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the whole command line of `python -m runner run`."""
     add = parser.add_argument
     add("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
-    add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
+    about = "a case of one's own: its build() → (module, inputs); of the suite kernels, what GET kernels gave"
+    add("--file", type=Path, metavar="FILE", help=about)
 
     add = parser.add_argument_group("what to run").add_argument
     add("--preset", choices=PRESETS, help="what this system's own script measures; other options go first")
@@ -149,8 +150,10 @@ def planned(options: argparse.Namespace) -> tuple[Accelerator, list[TaskSpec]]:
             options.file.read_bytes()
         except OSError as error:
             raise BadRequest(f"--file {options.file}: {error.strerror}") from error
-        os.environ[file.VARIABLE] = str(options.file.resolve())  # also for the processes of its tasks
-        options.suites = [*options.suites, file.NAME]
+        if not any(suite_of(name).file_variable for name in options.suites):
+            options.suites = [*options.suites, file.NAME]
+        for variable in filter(None, (suite_of(name).file_variable for name in options.suites)):
+            os.environ[variable] = str(options.file.resolve())  # also for the processes of its tasks
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
     chosen = _accelerator(options.device, dry_run=options.dry_run)

@@ -216,7 +216,8 @@ class Agent:
         else those for which an interpreter has the packages."""
         pythons = self._facts.get("pythons", {})
         usable = not pythons or any("error" not in facts for facts in pythons.values())
-        return sorted(set(SUITES) - set(self._facts.get("lacking", {}))) if usable else []
+        listed = {name for name, suite in SUITES.items() if suite.cases}  # others need a file of a command
+        return sorted(listed - set(self._facts.get("lacking", {}))) if usable else []
 
     def _beat(self) -> None:
         self._news.wait(self._send_heartbeat())

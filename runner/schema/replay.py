@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from runner.schema.records import Json
 
-_LINE = "\n# operands: "
+MOST_KERNELS = 200  # of an export
+OPERANDS = "\n# operands: "  # the line that says what a stored kernel is called with
 _DTYPE = re.compile(r"[a-z]\w{1,30}", re.ASCII)
 _MOST_NUMBER = 2**48
 _TRITON = re.compile(r"^def (triton_\w+)\(", re.MULTILINE)
@@ -74,28 +75,43 @@ def with_operands(code: str, operands: Sequence[Sequence[Json]], numbers: Sequen
     """Return the code with the line that says what it is called with: dtype, sizes and strides."""
     bound = min(map(int, _INDEX.findall(code)), default=1)
     called = [[*operand, 2 if operand[0] == "bool" else bound] for operand in operands]
-    return f"{code.rstrip()}{_LINE}{json.dumps([*called, *numbers])}\n"
+    return f"{code.rstrip()}{OPERANDS}{json.dumps([*called, *numbers])}\n"
 
 
 def has_operands(code: str) -> bool:
-    return _LINE in code
+    return OPERANDS in code
 
 
 def without_operands(code: str) -> str:
-    return code.partition(_LINE)[0]
+    return code.partition(OPERANDS)[0]
+
+
+def device_and_dtype(stored: str) -> tuple[str, str]:
+    """Return the kind of device of a stored kernel and the dtype of its first operand. Raise ValueError where
+    what it is called with is not known."""
+    code, called = _parts(stored)
+    dtype = next((one[0] for one in called if isinstance(one, list)), "")
+    return ("cuda" if _TRITON.search(code) else "cpu"), str(dtype)
+
+
+def _parts(stored: str) -> tuple[str, list[Json]]:
+    code, _, line = stored.rpartition(OPERANDS)
+    called = json.loads(line) if code else None
+    if not isinstance(called, list) or not called:
+        raise ValueError("the operands of this kernel are not known")
+    return code, called
 
 
 def replay_file(stored: str) -> str:
     """Return the file of a stored kernel. Raise ValueError where what it is called with is not known."""
-    code, _, line = stored.rpartition(_LINE)
-    called = json.loads(line) if code else None
-    arguments = "".join(f"        {_argument(one)},\n" for one in called) if isinstance(called, list) else ""
-    if arguments and (triton := _TRITON.search(code)):
+    code, called = _parts(stored)
+    arguments = "".join(f"        {_argument(one)},\n" for one in called)
+    if triton := _TRITON.search(code):
         of_kind = _HEAD + 'DEVICE = "cuda:0"\n' + _ARGS % arguments + _OF_TRITON % {"name": triton[1]}
         return f"{code}\n\n{of_kind}"
     cpp = _CPP.search(code)
-    if not arguments or not cpp or "'''" in code:
-        raise ValueError("the operands of this kernel are not known")
+    if not cpp or "'''" in code:
+        raise ValueError("this is no kernel of inductor")
     types = [" ".join(part.split()[:-1]) for part in cpp["parameters"].split(",")]
     loaded = (
         "from torch._inductor.async_compile import AsyncCompile\n\n"

@@ -192,6 +192,7 @@ class Suite:
     matrix: Matrix | None = None  # of a suite that compares its backends cell by cell
     reference_backends: tuple[str, ...] = ()  # which its records name beside those of `expected`
     compiles: bool = False  # its tasks can be compiled several times; else their one process is all there is
+    file_variable: str = ""  # of the environment: the path of the file (`run --file`) that has its cases
 
     @cached_property
     def offered(self) -> dict[str, Option]:

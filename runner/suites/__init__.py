@@ -16,7 +16,7 @@ __all__ = ["CEILINGS", "ENVIRONMENTS", "PRESETS", "SUITES", "suite_of"]
 CEILINGS = "ceilings"  # the suite that measures what a host itself reaches
 CANARY = "canary"  # the interpreter that does so where a host has it: it stays as it is
 for _folder in (
-    *("huggingface", "timm", "torchbench", "micro", "operators", "gpt_fast", "cache", "xla"),
+    *("huggingface", "timm", "torchbench", "micro", "operators", "gpt_fast", "cache", "xla", "kernels"),
     CEILINGS,
 ):
     _suite = import_module(f"runner.suites.{_folder}").SUITE

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.measure.compiler.counters import blind
-from runner.measure.kernels.produced import produced
+from runner.measure.kernels.produced import generated_kernels, kernels_hash, produced
 from runner.measure.kernels.profile import owners
 from runner.measure.kernels.sizes import library_sizes
 from runner.measure.kernels.slots import Call, Graph, Operand, graphs, slot_of
@@ -236,13 +236,29 @@ def test_slots_are_equal_in_two_releases_of_torch(folder: Path, model: str, mode
     assert (old / "0.py").read_text() != (new / "0.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("capture", "known"),
+    [
+        ("distillgpt2", "2:e7fd64eb4883c07f"),
+        ("distillgpt2-cpp", "2:fcc89d017a9475c6"),
+        ("distillgpt2-training", "2:4bfe0045b9d98ee0"),
+        ("layer_norm-cpp", "2:85ff2ee037bdfe17"),
+        ("mm-max-autotune", "2:e7a01ca30a85dc11"),
+        ("mobilenetv2", "2:be2c60ce948e0947"),
+    ],
+)
+def test_the_hash_of_kernels_is_that_of_earlier_releases(folder: Path, capture: str, known: str) -> None:
+    """Stored ones are compared with new ones."""
+    assert kernels_hash(generated_kernels(modules_of(folder / capture))) == known
+
+
 def test_a_wrapper_that_cannot_be_read_costs_no_number(tmp_path: Path) -> None:
-    (tmp_path / "0.py").write_text("async_compile = AsyncCompile()\nthis is no program")
+    (tmp_path / "0.py").write_bytes(b"async_compile = AsyncCompile()\n\xff is no text")
     step = [Work("triton_a", 0.0, 5.0), Work("triton_a", 7.0, 3.0)]
     found = produced(modules_of(tmp_path), [step])
     of_step = dataclasses.replace(found.compiled, phases_s={}, caches={})  # those of the process
     assert of_step == Compiled(busy_us=8.0, gaps_us=2.0, overlap_us=0.0, blind=dict(blind))
-    assert blind["kernels"].startswith("SyntaxError: ")
+    assert blind["kernels"].startswith("UnicodeDecodeError: ")
 
 
 def test_without_a_profile_there_are_names_and_no_times(folder: Path) -> None:

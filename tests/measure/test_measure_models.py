@@ -10,7 +10,9 @@ import pytest
 from torch._inductor.async_compile import AsyncCompile
 
 from runner.measure.ceilings import peak_tflops
-from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
+from runner.measure.kernels.produced import GeneratedKernel as Kernel
+from runner.measure.kernels.produced import generated_kernels as kernels
+from runner.measure.kernels.produced import kernels_hash
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
@@ -113,6 +115,7 @@ def test_the_hash_of_kernels_knows_no_order() -> None:
 
 
 _MODULE = """# AOT ID: ['{number}_forward']
+async_compile = AsyncCompile()
 cpp_fused_sin_0 = async_compile.cpp_pybinding(['const float*'], r'''
 #include "{cache}/c3fr.h"
 {body}

@@ -120,7 +120,7 @@ def test_a_task_survives_json() -> None:
 
 
 def test_the_command_that_reproduces_a_task_asks_for_that_task() -> None:
-    for suite in SUITES:
+    for suite in (name for name, suite in SUITES.items() if suite.cases):
         for task in plan(
             Selection(suite, device="cpu", knobs={"D": [256, 512], "repeat": 50} if suite == "micro" else {})
         ):

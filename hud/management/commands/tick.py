@@ -1,7 +1,9 @@
 """`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds, deliver
-messages beside it; prune daily."""
+messages beside it; prune daily, and archive closed months."""
 
 import logging
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from threading import Thread
@@ -10,6 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from hud import retention
+from hud.archive import months
 from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
 from hud.judging.regressions import mirrors
@@ -22,6 +25,7 @@ from hud.runs import matching, schedules, tasks
 logger = logging.getLogger(__name__)
 _PRUNE_EVERY_S, _PRUNE_S = 24 * 3600, 1
 _COMMITS_EVERY_S = 300
+_ARCHIVE_AFTER_S, _ARCHIVE_EVERY_S = 60, 6 * 3600
 _LONG_GAP = timedelta(days=7)
 
 
@@ -35,6 +39,7 @@ class Command(RoundsCommand):
     def start(self) -> None:
         self.pause_s = settings.HUD_TICK_S
         self.batches, self.prune_at, self.commits_at = retention.batches(), 0.0, 0.0
+        self.archive_at = time.monotonic() + _ARCHIVE_AFTER_S
         if not self.once:
             Thread(target=deliver_until, args=[self.stop], name="deliver", daemon=True).start()
 
@@ -50,6 +55,7 @@ class Command(RoundsCommand):
             deliver()
         else:
             self.prune()
+            self.archive()
         if time.monotonic() >= self.commits_at:
             self.commits_at = time.monotonic() + _COMMITS_EVERY_S
             mirrors.fetch()
@@ -77,6 +83,14 @@ class Command(RoundsCommand):
         except Exception:  # a file that cannot be removed must not stop the care of leases
             logger.exception("pruning ends for today")
         self.batches, self.prune_at = retention.batches(), time.monotonic() + _PRUNE_EVERY_S
+
+    def archive(self) -> None:
+        """Start a process that writes the months that are due. Only one at a time writes."""
+        if time.monotonic() >= self.archive_at:
+            self.archive_at = time.monotonic() + _ARCHIVE_EVERY_S
+            if any(months.due()):
+                command = ["nice", sys.executable, str(settings.BASE_DIR / "manage.py"), "archive"]
+                self.archiving = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def tick() -> None:

@@ -11,6 +11,7 @@ from hud.judging.kernels.lines import LINES, by_line
 from hud.judging.kernels.table import KernelTable
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
+from hud.pages.code.flame import icicle
 from hud.pages.query_string import one_of, words
 from hud.points.kernels import code_of
 from hud.points.sides import BadSide
@@ -59,11 +60,15 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "code", page.to_rows(), KERNELS.names, **page.to_json(asked.by))
     lines = by_line(page.attribution.changes, asked.by)
+    own = request.GET.copy()
+    own.pop("kernel", None)
+    links = {slot: f"?{own.urlencode()}&kernel={slot}#source" for slot in page.slots_with_code}
     context = {
         "page": page,
         "asked": asked,
         "table": KernelTable.of(page.attribution),
         "lines": LINES.html(lines[:_MOST_LINES], page.one_point, css="blocks") if lines else "",
+        "flame": icicle(page.attribution.changes, links, one_point=page.one_point),
         "complaints": complaints,
     }
     return render(request, "code/code.html", context)

@@ -29,7 +29,7 @@ from runner.schema.suite import BadRequest, Suite
 from runner.schema.tasks import Selection, plan
 from runner.suites import SUITES
 
-_RUNNABLE = {name: suite for name, suite in SUITES.items() if suite.headline_metrics}
+_RUNNABLE = {name: suite for name, suite in SUITES.items() if suite.headline_metrics and suite.cases}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CaseLine:
 def new_run(request: HttpRequest) -> HttpResponse:
     """Show the form and the plan of what its address chooses; a POST to that address starts it."""
     stream = streams.of_request(request)
-    suite = SUITES.get(request.GET.get("suite", ""), next(iter(_RUNNABLE.values())))
+    suite = _RUNNABLE.get(request.GET.get("suite", ""), next(iter(_RUNNABLE.values())))
     form, problem, planned = _form(request, suite), "", None
     if form is None:
         problem = matching.reasons_of([suite.name], visible_accelerators()).get(

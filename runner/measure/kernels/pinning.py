@@ -163,22 +163,27 @@ def _force(autotuner: Any, slot: str, given: Given) -> bool:
         return False
     try:
         given.check_place()
-        launcher = _launcher(autotuner, text)
+        launcher = launcher_of(autotuner, text)
         given.check(slot, launcher)
         if given.only_looks:
             _look_at_file(autotuner)
             return True
-        # neither coordinate descent nor the tuning of combined kernels goes on from here
-        launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
         if given.files:
             _write_file(autotuner, launcher.config, Path(given.files))
     except Exception as error:  # noqa: BLE001 - the autotuner's own choice is a measurement too
         reason = f"{error}" if isinstance(error, Miss) else f"{type(error).__name__}: {error}"
         _failed.append(f"{name}: {reason}"[:200])
         return False
-    autotuner.launchers = [launcher]
+    take(autotuner, launcher)
     _forced.append(name)
     return True
+
+
+def take(autotuner: Any, launcher: Any) -> None:
+    """Leave an autotuner one launcher, from which neither coordinate descent nor the tuning of combined
+    kernels goes on."""
+    launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
+    autotuner.launchers, autotuner._cached_launcher = [launcher], None  # the latter is what ran before
 
 
 def _look_at_file(autotuner: Any) -> None:
@@ -193,8 +198,9 @@ def _look_at_file(autotuner: Any) -> None:
         _failed.append(f"{autotuner.fn.__name__}: {_SEARCHES}")
 
 
-def _launcher(autotuner: Any, text: str) -> Any:
-    """Return the launcher of a configuration, one of the autotuner's or a new one."""
+def launcher_of(autotuner: Any, text: str) -> Any:
+    """Return the launcher of a configuration, one of the autotuner's or a new one. Raise what inductor raises
+    for one that it cannot compile."""
     if not autotuner.launchers:
         autotuner.precompile()
     launcher = next((one for one in autotuner.launchers if _settings(one.config, text) == text), None)

@@ -4,16 +4,14 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts, note
-from runner.measure.compiler.kernels import Kernel as GeneratedKernel
-from runner.measure.compiler.kernels import kernels as generated_kernels
-from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels import lines, pinning, tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.sizes import library_sizes, moved_bytes, pointers
@@ -32,6 +30,9 @@ _MOST_CODE = 10  # of the largest kernels
 _MOST_NAME = 200
 _STEPS = 3
 _AGREES = 0.005  # of the busy time
+_GENERATED = ("triton_", "cpp_")
+_DEFINED = re.compile(r"= async_compile\.\w+\(")
+_HASH_RULE = 2  # rule 1 counted each name once, and hashed whole C++ modules
 _HEURISTIC = re.compile(r"@triton_heuristics\.(?P<name>\w+)\(")
 _KINDS: dict[str, KernelKind] = {  # by inductor's heuristic
     "pointwise": "pointwise",
@@ -40,6 +41,38 @@ _KINDS: dict[str, KernelKind] = {  # by inductor's heuristic
     "foreach": "combo",
     "user_autotune": "user",
 }
+
+
+class GeneratedKernel(NamedTuple):
+    """One generated kernel of one graph; `content` is a hash of its binary (Triton) or its source (C++)."""
+
+    name: str
+    content: str
+
+
+def generated_kernels(modules: list[Any]) -> list[GeneratedKernel]:
+    """Return the kernels of inductor's wrapper modules.
+
+    Each graph, forward or backward, has a module, and the same name in two of them is two kernels. Raise
+    LookupError where none of those that a wrapper defines is recognised.
+    """
+    kernels = []
+    for graph in graphs(modules):
+        own = {name: kernel for name, kernel in graph.kernels.items() if name.startswith(_GENERATED)}
+        if not own and _DEFINED.search(Path(graph.module.__file__).read_text()):
+            raise LookupError("the wrapper's kernels are not recognised")
+        for name, kernel in own.items():
+            # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
+            launchers = getattr(getattr(graph.module, name, None), "launchers", None) or []
+            binary = str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
+            kernels.append(GeneratedKernel(name, binary or digest(kernel.source)))
+    return kernels
+
+
+def kernels_hash(kernels: Iterable[GeneratedKernel]) -> str:
+    """Return a hash that is equal in two processes that run the same kernels (measuring rule 21), in any
+    order of their graphs. It begins with the number of its rule: hashes of two rules are not comparable."""
+    return f"{_HASH_RULE}:{digest(' '.join(f'{kernel.name}={kernel.content}' for kernel in sorted(kernels)))}"
 
 
 @dataclass(frozen=True)

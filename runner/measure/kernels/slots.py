@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from runner.measure.compiler.kernels import kernel_sources
 from runner.schema.compilations import digest
 
 # Views do no work, and releases of torch list different ones among a kernel's origins.
@@ -29,16 +28,20 @@ _VIEWS = frozenset(
 )
 _SAME_OPERATOR = {"bias_addmm": "addmm", "_mm_plus_mm": "mm_plus_mm"}  # inductor's → ATen's
 
-_WRAPPER = ("AsyncCompile()", "cpp_wrapper_src")
+_IN_CPP = "cpp_wrapper_src"  # the wrapper in C++, with the source of kernels
 _SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
 _ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
 _HANDLE = re.compile(r"^ *(?:#|//) \[Provenance debug handles\] (?P<handle>\S+:\d+)$")
-_SOURCE = re.compile(r"= async_compile\.\w+\([^\n]*'''.*?\n'''", re.DOTALL)  # of a generated kernel
 _CODE = re.compile(  # also in the tuning block of a wrapper in C++
-    r"^(?P<name>\w+) = async_compile\.\w+\((?:'(?P<function>\w+)')?[^\n]*'''\n(?P<code>.*?)^'''",
+    r"^(?P<name>\w+) = async_compile\.\w+\((?:'(?P<function>\w+)')?[^\n]*'''\n(?P<code>.*?)^'''[^\n]*",
     re.DOTALL | re.MULTILINE,
 )
+_CPP_KERNEL = re.compile(r'extern "C"[^;{(]*\b(?P<name>cpp_\w+)\([^;{]*\)\s*\{.*?\n\}', re.DOTALL)
+_TRITON_IN_CPP = re.compile(r"static \w+ (?P<name>triton_\w+) = nullptr;")
+# A C++ wrapper has a Triton kernel's source, or the file of its binary, which is named by a hash.
+_TRITON_PART = r'\b{name}(?:_source = R"TRITON\(.*?\)TRITON"| = loadKernel\(.*?\);)'
+_FOLDER = re.compile(r'(?<=")/[^"\n]*/(?=[^"/\n]*")')  # in quotes, before a file's name
 _ARGUMENT = re.compile(  # of `get_args`
     rf"^ *(?P<name>\w+) = rand_strided\({_SIZES % 'sizes'}, {_SIZES % 'strides'}, "
     r"device=[^,]*, dtype=torch\.(?P<dtype>\w+)"
@@ -128,7 +131,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated kernel: its part of the wrapper's text, its code, and the name that a profiler shows."""
+    """A generated kernel: its part of the wrapper's text, without what differs between two caches, its code,
+    and the name that a profiler shows."""
 
     source: str
     code: str
@@ -156,8 +160,8 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
     for module in modules:
         path = getattr(module, "__file__", None)
         text = Path(path).read_text() if path and hasattr(module, "call") else ""
-        if not any(word in text for word in _WRAPPER):  # a kernel that max-autotune tries has a `call` too
-            continue
+        if "AsyncCompile()" not in text and _IN_CPP not in text:
+            continue  # a kernel that max-autotune tries has a `call` too
         # a graph has a number in the process that compiled it; C++ does not say it
         if known := _AOT_ID.search(text):
             number, direction = known["number"], known["direction"]
@@ -212,9 +216,14 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
 @lru_cache(maxsize=64)
 def _of_wrapper(text: str, graph: str) -> tuple[tuple[Call, ...], dict[str, Generated]]:
     """Return the calls with their slots, and the generated kernels, of a wrapper's text."""
-    kernels = {name: Generated(source, source, name) for name, source in kernel_sources(text).items()}
+    cpp = text.partition(_IN_CPP)[2]
+    sources = {match["name"]: match[0] for match in _CPP_KERNEL.finditer(cpp)}
+    for name in (match["name"] for match in _TRITON_IN_CPP.finditer(cpp)):
+        sources[name] = "".join(re.findall(_TRITON_PART.format(name=name), cpp, re.DOTALL))
+    sources = {name: _FOLDER.sub("", source) for name, source in sources.items()}
+    kernels = {name: Generated(source, source, name) for name, source in sources.items()}
     for match in _CODE.finditer(text):
-        source = kernels[match["name"]].source if match["name"] in kernels else match[0]
+        source = sources.get(match["name"]) or _FOLDER.sub("", match[0])
         kernels[match["name"]] = Generated(source, match["code"], match["function"] or match["name"])
     return _with_slots(graph, _Scan(text, set(kernels)).calls), kernels
 
@@ -241,7 +250,7 @@ class _Scan:
         self._origins: tuple[str, ...] = ()
         self._handle = ""
         # What a wrapper in C++ has before its source tunes the kernels, in calls of its own.
-        lines = _SOURCE.sub("", text.partition("cpp_wrapper_src")[2] or text).split("\n")
+        lines = _CODE.sub("", text.partition(_IN_CPP)[2] or text).split("\n")
         for line in lines:
             self._argument(line)
         for line in lines:

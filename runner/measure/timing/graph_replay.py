@@ -29,7 +29,8 @@ _WINDOWS = 8  # samples of each capture
 
 @dataclass(frozen=True)
 class ReplayTimes:
-    """Milliseconds of one call, `_WINDOWS` samples for each capture, in order of the captures."""
+    """Milliseconds of one call, `_WINDOWS` samples for each capture, in order of the captures; none of eager
+    code where there is none."""
 
     eager: list[float] = field(default_factory=list)
     compiled: list[float] = field(default_factory=list)
@@ -59,13 +60,13 @@ class ReplayPlan:
 
 
 def replay(
-    eager: Callable[..., Any],
+    eager: Callable[..., Any] | None,
     compiled: Callable[..., Any],
     operands: tuple[Any, ...],
     device: Device,
     plan: ReplayPlan,
 ) -> ReplayTimes:
-    """Time both functions over the same rotating operands. Raise TaskFailure (oom) if too few sets fit."""
+    """Time the functions over the same rotating operands. Raise TaskFailure (oom) if too few sets fit."""
     sets, note = _sets(operands, device, plan.touched_bytes)
     times = ReplayTimes(sets=sets, note=note)
     for capture in range(plan.captures):
@@ -73,7 +74,8 @@ def replay(
         rotation = [copy.deepcopy(operands) for _ in range(sets)]
         order = ((eager, times.eager), (compiled, times.compiled))
         for function, samples in order if capture % 2 else reversed(order):
-            samples.extend(_samples(function, rotation, plan.warm_ms))
+            if function:
+                samples.extend(_samples(function, rotation, plan.warm_ms))
         del rotation
     device.release()
     return times
@@ -95,10 +97,10 @@ def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> tupl
 
 
 def _bytes_of(operands: tuple[Any, ...]) -> int:
-    tensors: list[torch.Tensor] = []
+    tensors: list[Any] = []
     for operand in operands:
         tensors += operand.parameters() if isinstance(operand, torch.nn.Module) else [operand]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(part.numel() * part.element_size() for part in tensors if torch.is_tensor(part))
 
 
 def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]], warm_ms: float) -> list[float]:

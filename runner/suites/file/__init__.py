@@ -43,4 +43,5 @@ def file_suite() -> FileSuite:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
         name = f"{_UNSAFE.sub('-', path.stem)[:100]}-{digest}"
         cases = (Case(name, f"build() of {path.name}", DTYPES),)
-    return FileSuite(NAME, "A file of your own", cases, axes=(("dtype", ("float32",)),))
+    axes = (("dtype", ("float32",)),)
+    return FileSuite(NAME, "A file of your own", cases, axes=axes, file_variable=VARIABLE)

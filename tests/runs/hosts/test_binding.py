@@ -140,7 +140,7 @@ def test_a_late_delivery_is_taken_while_the_lease_lasts(task: Task) -> None:
 
 def test_every_suite_may_report_what_it_expects(accelerator: Accelerator) -> None:
     """Also the experiments that a task expands to: sizes and their mean, operators and their calls."""
-    for suite in SUITES.values():
+    for suite in (suite for suite in SUITES.values() if suite.cases):
         gpu = create_accelerator(arch="h200", name="cuda:0", suites=[suite.name])
         spec = plan(Selection(suite.name, cases=(suite.cases[0].name,), device="cuda"))[0]
         row = create_task(create_run("running"), spec=spec, state="running", accelerator=gpu)

@@ -1,0 +1,122 @@
+"""Which months are archived, and which have to be written anew.
+
+A month of a stream is closed once it is over. Whatever changes points or measurements makes new versions of
+the rows of their runs, in the same transaction (`hud.points.write.touch_runs`). So a month is written anew
+where its runs have other versions: after a deletion, a replacement, a merge, a verdict, a late upload.
+"""
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from hud.files import files
+from hud.models import ArchivedMonth
+from hud.models.archive import POINTS, SAMPLES
+from hud.server.embedded import make_folder
+from hud.sql import execute, fetch_tuples, int_array
+
+_MONTH = "date_trunc('month', {} AT TIME ZONE 'UTC')::date"
+_VERSIONS = "md5(string_agg(concat_ws(' ', id, xmin, ctid), ',' ORDER BY id))"
+# The condition is of the statement's own snapshot: what is replaced later is locked, or another row by then
+_SAMPLES = f"""hud_detailedmeasurement WHERE run_id = ANY(%(runs)s::int[]) AND samples IS NOT NULL
+    AND (SELECT {_VERSIONS} FROM hud_run WHERE id = ANY(%(runs)s::int[])) = %(versions)s"""  # noqa: S608 — as below  # nosec B608
+_DROP = f"""UPDATE hud_detailedmeasurement SET samples = NULL WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM {_SAMPLES} LIMIT 500 FOR UPDATE SKIP LOCKED))"""  # noqa: S608 — constants  # nosec B608
+
+
+@dataclass(frozen=True)
+class ClosedMonth:
+    stream_id: int
+    month: date
+    versions: str  # of the rows of its runs
+    run_ids: list[int]
+
+
+def closed_months(only: ArchivedMonth | ClosedMonth | None = None) -> list[ClosedMonth]:
+    """Return the closed months that have runs, or `only` this one: 1 statement."""
+    rows = fetch_tuples(
+        f"""
+        SELECT stream_id, {_MONTH.format("order_time")},
+            {_VERSIONS}, array_agg(id ORDER BY id)
+        FROM hud_run WHERE order_time < {_MONTH.format("now()")}::timestamp AT TIME ZONE 'UTC'
+            AND (%(stream)s::int IS NULL OR stream_id = %(stream)s)
+            AND (%(month)s::date IS NULL OR {_MONTH.format("order_time")} = %(month)s)
+        GROUP BY 1, 2 ORDER BY 1, 2
+        """,  # noqa: S608 — constants of this module  # nosec B608
+        {"stream": only and only.stream_id, "month": only and only.month},
+    )
+    return [ClosedMonth(*row) for row in rows]
+
+
+def archived_months() -> dict[tuple[int, date], ArchivedMonth]:
+    return {(row.stream_id, row.month): row for row in ArchivedMonth.objects.order_by("stream", "month")}
+
+
+def due() -> tuple[list[ClosedMonth], list[ArchivedMonth]]:
+    """Return the months to be written, and the rows of months that have no run any more: 2 statements."""
+    archived, stale = archived_months(), []
+    for month in closed_months():
+        row = archived.pop((month.stream_id, month.month), None)
+        if row is None or row.versions != month.versions or not has_files(row):
+            stale.append(month)
+    return stale, list(archived.values())
+
+
+def has_files(row: ArchivedMonth) -> bool:
+    return all(files.exists(row.file(kind)) for kind in (POINTS, SAMPLES))
+
+
+def local_path(name: str) -> Path:
+    """Return where a file of the archive lies on this machine, to which one of a bucket is copied once. Raise
+    FileNotFoundError."""
+    path = Path(settings.HUD_DATA) / name
+    if not path.exists():
+        make_folder(path.parent)
+        partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        try:
+            with files.open(name) as source, partial.open("xb") as target:
+                shutil.copyfileobj(source, target)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        kind = name.rpartition("-")[2]
+        for outdated in path.parent.glob(f"{path.name[: len('2026-01')]}-*-{kind}"):
+            if outdated != path:
+                outdated.unlink(missing_ok=True)
+    return path
+
+
+class OldSamples:
+    """Samples in archived months that ended over so many `days` ago. Their rows stay, with value and spread;
+    where something has changed since the month was archived, so do the samples."""
+
+    name = "archived samples"
+
+    def __init__(self, days: float) -> None:
+        self._days = days  # 0: none is old
+
+    def measure(self) -> tuple[int, int]:
+        statement = f"SELECT count(*), coalesce(sum(pg_column_size(samples)), 0) FROM {_SAMPLES}"  # noqa: S608 — constants  # nosec B608
+        rows = [fetch_tuples(statement, params)[0] for params in self._months()]
+        return sum(count for count, _bytes in rows), sum(size_bytes for _count, size_bytes in rows)
+
+    def prune(self) -> Iterator[int]:
+        """Drop them; yield after each batch how many went."""
+        for params in self._months():
+            while count := execute(_DROP, params):
+                yield count
+
+    def _months(self) -> Iterator[dict[str, Any]]:
+        before = timezone.now().date() - timedelta(days=self._days + 31)
+        old = ArchivedMonth.objects.filter(month__lt=before, sampled__gt=0) if self._days else ()
+        for row in old:
+            if files.exists(row.file(SAMPLES)):
+                run_ids = [pk for month in closed_months(row) for pk in month.run_ids]
+                yield {"runs": int_array(run_ids), "versions": row.versions}

@@ -1,0 +1,124 @@
+"""Kernels that a HUD stored, as benchmarks: each runs alone, called as in the model that it comes from.
+
+They are known only to processes that are given an export (`GET /api/v1/kernels`). A case is named after the
+kernel and its binary, so that it stays the same with another Triton.
+"""
+
+import gzip
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from runner.schema.options import OptionValue
+from runner.schema.records import Json
+from runner.schema.replay import MOST_KERNELS, device_and_dtype
+from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
+from runner.suites.tables import options_of
+
+VARIABLE = "RUNNER_KERNELS"  # the path of the export, in the environment of whoever runs it
+IN_MODEL = "replay_ratio"
+METRICS = {  # latency and bandwidth
+    "cuda": ("device_latency_ms", "device_bandwidth_gbps"),
+    "cpu": ("compiled_latency_ms", "call_bandwidth_gbps"),
+}
+_CASE = re.compile(r"\w{1,200}-[0-9a-f]{16}", re.ASCII)
+_MOST_BYTES = 64 * 2**20
+_DTYPES = (  # of kernels that are not here
+    *("float32", "bfloat16", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"),
+    *("float8_e4m3fn", "float8_e5m2", "complex64"),
+)
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel of an export. Time and bytes are of one call in the model; None if unknown."""
+
+    code: str
+    config: str  # that the autotuner took; '' without
+    offered: tuple[str, ...]  # configurations that it had to choose from
+    time_us: float | None
+    bytes: int | None
+    device: str
+    case: Case
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Json]) -> "StoredKernel":
+        """Raise ValueError or the like where the row is no kernel that can run alone."""
+        code, time_us, moved = str(row["code"]), row.get("time_us"), row.get("bytes")
+        name, (device, dtype) = f"{row['name']}-{row['binary']}", device_and_dtype(code)
+        if not _CASE.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} is no kernel's name and binary")
+        return cls(
+            code,
+            str(row.get("config") or ""),
+            tuple(map(str, row.get("offered") or ())),
+            None if time_us is None else float(time_us),
+            None if moved is None else int(moved),
+            device,
+            Case(name, "a stored kernel", (dtype,)),
+        )
+
+
+@dataclass(frozen=True)
+class KernelSuite(Suite):
+    def case(self, name: str) -> Case:
+        """Return a kernel of the export; without one, what may have this name."""
+        exported = stored_kernels()
+        if name in exported:
+            return exported[name].case
+        if exported or not _CASE.fullmatch(name):
+            raise BadRequest(f"no kernel {name!r} is in the file of --file; see GET /api/v1/kernels")
+        return Case(name, "a stored kernel", _DTYPES)
+
+    def has_case(self, name: str) -> bool:
+        return name in stored_kernels()
+
+    def check_listed(self, name: str) -> None:
+        raise BadRequest(f"{name}: stored kernels run by a command: python -m runner run kernels --file FILE")
+
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
+        of_device = [kernel.case for kernel in stored_kernels().values() if kernel.device == device]
+        return [self.case(name) for name in names] or of_device
+
+    def argument(self) -> str:
+        path = os.environ.get(VARIABLE)
+        return f"{self.name} --file {shlex.quote(path)}" if path else self.name
+
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        return [Expected(task.case, task.backend, task.device, task.identity(), METRICS[task.device])]
+
+
+def stored_kernels() -> Mapping[str, StoredKernel]:
+    """Return the kernels of the export that this process was given, by case; none without one. Raise
+    BadRequest for a file that is none."""
+    path = os.environ.get(VARIABLE)
+    return _read(Path(path), Path(path).stat().st_mtime_ns) if path else {}
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, _changed_ns: int) -> Mapping[str, StoredKernel]:
+    try:
+        with path.open("rb") as file:
+            opened = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+            data = opened.read(_MOST_BYTES)
+        kernels = map(StoredKernel.from_json, json.loads(data)["items"][:MOST_KERNELS])
+        return {kernel.case.name: kernel for kernel in kernels}
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BadRequest(f"{path} is no export of kernels (GET /api/v1/kernels): {error!r:.200}") from error
+
+
+SUITE = KernelSuite(
+    name="kernels",
+    title="Stored kernels, each alone",
+    class_packages=(),
+    headline_metrics=("device_latency_ms", "device_bandwidth_gbps", IN_MODEL, "compiled_latency_ms"),
+    cases=(),
+    backends=("inductor",),
+    options=options_of("kernels"),
+    file_variable=VARIABLE,
+)

@@ -1,0 +1,166 @@
+"""The suite `kernels`: a stored kernel of this CPU, and a Triton one with a stand-in of an autotuner."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from runner.__main__ import main
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
+from runner.measure.compiler.counters import modules
+from runner.measure.kernels import tuning
+from runner.measure.kernels.produced import produced
+from runner.measure.timing.compile_time import forget_compiles
+from runner.schema.compilations import SEARCHES_ON, digest
+from runner.schema.replay import with_operands
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites import SUITES, kernels
+from runner.suites.kernels import run as kernels_run
+from runner.system import machine
+from tests.measure.test_pinning import Autotuner, Config
+from tests.suites.test_micro import records_in
+
+needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
+TRITON = (
+    "@triton.jit\ndef triton_poi_fused_add_0(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):\n    pass\n"
+)
+OPERANDS: list[list[Any]] = [["bfloat16", [64], [1]], ["bfloat16", [64], [1]]]
+BINARY = "0123456789abcdef"
+CASE = f"triton_poi_fused_add_0-{BINARY}"
+
+
+def export(path: Path, *rows: dict[str, Any]) -> Path:
+    data = json.dumps({"stream": "import", "arch": "", "items": rows}).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def triton_row(**about: Any) -> dict[str, Any]:
+    code = with_operands(TRITON, OPERANDS, [64])
+    return {"name": "triton_poi_fused_add_0", "binary": BINARY, "code": code, **about}
+
+
+def spec(case: str, dtype: str, device: str = "cpu", **knobs: Any) -> TaskSpec:
+    return TaskSpec("kernels", case, "inference", dtype, "inductor", device, knobs=knobs)
+
+
+@needs_compiler
+def test_a_kernel_of_this_cpu_is_timed_with_its_bytes(
+    tmp_path: Path, inductor_here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning.watch()
+    forget_compiles()
+    torch.compile(lambda x: torch.softmax(x.sin(), -1))(torch.randn(64, 64))
+    found = produced(modules())
+    rows: list[dict[str, Any]] = [
+        {"name": one.name, "binary": one.binary, "bytes": one.bytes, "code": found.code[one.binary]}
+        for one in found.compiled.kernels
+    ]
+    monkeypatch.setenv(kernels.VARIABLE, str(export(tmp_path / "kernels.json.gz", *rows)))
+    monkeypatch.setenv("RUNNER_CEILINGS", str(tmp_path / "ceilings.json"))
+    (case,) = kernels.stored_kernels()
+    assert kernels_run.run(spec(case, "float32", repeat=20), Report(tmp_path)) is None
+    by_metric = {record["metric"]["name"]: record for record in records_in(tmp_path)}
+    assert by_metric.keys() == {"compiled_latency_ms", "call_bandwidth_gbps"}
+    latency = by_metric["compiled_latency_ms"]["metric"]
+    assert len(latency["benchmark_values"]) == 20
+    assert latency["extra_info"]["moved_bytes"] == rows[0]["bytes"]
+    gbps = by_metric["call_bandwidth_gbps"]["metric"]["benchmark_values"][0]
+    assert gbps == pytest.approx(rows[0]["bytes"] / latency["benchmark_values"][0] / 1e6, rel=1e-5)
+    assert by_metric["call_bandwidth_gbps"]["model"]["name"] == case
+
+
+def test_every_candidate_is_forced_and_the_one_of_the_model_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuner = Autotuner("0" * 16, [Config({"XBLOCK": 64}), Config({"XBLOCK": 128})])
+    forced = []
+
+    def call(operands: list[Any]) -> None:
+        (launcher,) = tuner.launchers
+        assert launcher.config.found_by_coordesc
+        forced.append(launcher.config.kwargs["XBLOCK"])
+        time.sleep(launcher.config.kwargs["XBLOCK"] / 1e6)
+
+    module = SimpleNamespace(get_args=lambda: [torch.zeros(64), 64], call=call, tuner=tuner)
+    monkeypatch.setattr(kernels_run, "_imported", lambda _file: module)
+    texts = [
+        f"XBLOCK={size} num_warps={warps} num_stages=1" for size, warps in ((128, 4), (256, 8), (64, 64))
+    ]
+    row = triton_row(config=texts[0], offered=[*texts, SEARCHES_ON], time_us=100.0)
+    monkeypatch.setenv(kernels.VARIABLE, str(export(tmp_path / "kernels.json", row)))
+    task = spec(CASE, "bfloat16", repeat=20, candidates="all")
+    assert kernels_run.run(task, Report(tmp_path)) is None
+    assert list(dict.fromkeys(forced)) == [128, 256]
+    metrics = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
+    info = metrics["compiled_latency_ms"]["extra_info"]
+    first, second, third = (info["candidates"][text] for text in texts)
+    assert 128 < first < second
+    assert "out of resources" in third
+    assert info["config"] == texts[0]
+    (ratio, *_), (time_ms, *_) = (
+        metrics[name]["benchmark_values"] for name in (kernels.IN_MODEL, "compiled_latency_ms")
+    )
+    assert ratio == pytest.approx(time_ms * 10, rel=1e-5)
+
+
+def test_the_command_plans_the_kernels_of_the_device(
+    tmp_path: Path, own_folders: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(kernels.VARIABLE, "")  # put back after the test
+    cpp = with_operands('extern "C"  void kernel(const float* in_ptr0)\n{\n}\n', [["float32", [4], [1]]], [])
+    other = {"name": "cpp_fused_0", "binary": digest("other"), "code": cpp}
+    path = export(tmp_path / "kernels.json", triton_row(), other)
+    for device, name, dtype in (
+        ("cuda", CASE, "bfloat16"),
+        ("cpu", f"cpp_fused_0-{digest('other')}", "float32"),
+    ):
+        assert main(["run", "kernels", "--file", str(path), "--device", device, "--dry-run"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        assert f"run kernels --file {path} --case {name} --mode inference --dtype {dtype} " in line
+    assert main(["run", "kernels", "--file", str(path), "--case", "x-y", "--device", "cpu", "--dry-run"]) == 2
+
+
+def test_without_a_file_a_kernel_has_a_name_but_runs_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(kernels.VARIABLE, raising=False)
+    suite = SUITES["kernels"]
+    task = spec(CASE, "bfloat16")
+    assert TaskSpec.from_json(task.to_json()) == task
+    with pytest.raises(BadRequest):
+        suite.check_listed(CASE)  # a host, or a request to one
+    with pytest.raises(BadRequest):
+        suite.case("../triton-0")
+    with pytest.raises(TaskFailure) as raised:
+        kernels_run.run(task, Report(tmp_path))
+    assert raised.value.code == "unknown_kernel"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x1f\x8b nothing",
+        b"[]",
+        b'{"items": [{"name": "a", "binary": "0123456789abcdef", "code": "no operands"}]}',
+        json.dumps({"items": [triton_row(name="../a")]}).encode(),
+        json.dumps({"items": [triton_row(time_us="soon")]}).encode(),
+    ],
+)
+def test_what_is_no_export_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    path = tmp_path / "kernels.json"
+    path.write_bytes(content)
+    monkeypatch.setenv(kernels.VARIABLE, str(path))
+    with pytest.raises(BadRequest):
+        kernels.stored_kernels()
