@@ -18,8 +18,19 @@ from django.utils import timezone
 
 from hud.archive.months import OldSamples
 from hud.files import files, names_in
-from hud.models import ArchivedMonth, Artifact, Audit, IdempotencyKey, Import, KernelCode, LimitUse, Task
+from hud.models import (
+    ArchivedMonth,
+    Artifact,
+    Audit,
+    IdempotencyKey,
+    Import,
+    KeptValue,
+    KernelCode,
+    LimitUse,
+    Task,
+)
 from hud.models.archive import POINTS, SAMPLES
+from hud.points.kept import STORED
 from hud.runs.logs import log_name
 
 _BATCH = 500
@@ -83,6 +94,7 @@ def kinds() -> list[Rows | OldSamples | OrphanFiles]:
         Rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
         Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         Rows("ended imports", Import.objects.filter(finished__lt=requests)),
+        Rows("kept values", KeptValue.objects.filter(at__lt=now - STORED)),
         Rows("use of limits", LimitUse.objects.filter(at__lt=requests)),
         Rows("expired sessions", Session.objects.exclude(expire_date__range=(now, longest))),
         Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),

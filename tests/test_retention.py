@@ -29,6 +29,7 @@ from hud.models import (
     Heartbeat,
     IdempotencyKey,
     Import,
+    KeptValue,
     KernelBinary,
     KernelCode,
     LimitUse,
@@ -86,6 +87,7 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
         IdempotencyKey.objects.create(key=key, text="t", content_key="c", receipt={}, created=moment)
         job = Import.objects.create(content_key=f"c{number}", state="done", finished=moment)
         Import.objects.filter(pk=job.pk).update(created=moment)
+        KeptValue.objects.create(digest=f"{number}", value=b"", at=moment)
         LimitUse.objects.create(name="n", caller=key.pk, used=1, at=moment)
         Session.objects.create(
             session_key=f"s{number}", session_data="", expire_date=moment + timedelta(days=10)
@@ -109,12 +111,12 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
 
 def counts() -> list[int]:
     of_test = LimitUse.objects.filter(name="n"), Audit.objects.filter(action="test")
-    models = (Artifact, IdempotencyKey, Session, KernelBinary, *of_test)
+    models = (Artifact, IdempotencyKey, Session, KernelBinary, KeptValue, *of_test)
     return [model.count() if hasattr(model, "count") else model.objects.count() for model in models]
 
 
 def assert_pruned(stay: list[Path], go: list[Path]) -> None:
-    assert counts() == [1] * 6
+    assert counts() == [1] * 7
     assert Import.objects.count() == 2
     assert sorted(Task.objects.values_list("log_bytes", flat=True)) == [0, 1000]
     assert [path for path in stay if not path.exists()] == []
@@ -126,7 +128,7 @@ def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
     printed = StringIO()
     call_command("prune", "--dry-run", stdout=printed)
     assert all(path.exists() for path in stay + go)
-    assert counts() == [2] * 6
+    assert counts() == [2] * 7
     said = {line[:18].strip(): line[18:].split() for line in printed.getvalue().splitlines()}
     assert said["artifacts"][:2] == said["task logs"][:2] == ["1", "1000"]
     assert said["orphan files"][:2] == ["3", "3000"]

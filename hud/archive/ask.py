@@ -99,7 +99,8 @@ def ask(question: Question, stream: Stream) -> HistoryAnswer:
     if not months or (question.kind == COMPARED and not (question.base and question.head)):
         return HistoryAnswer(months[-1].month, months[0].month) if months else HistoryAnswer()
     key = question, tuple(row.path for row in months)
-    return _kept.get(key, lambda: _answer(question, stream, months))
+    answered: HistoryAnswer = _kept.get(key, lambda: _answer(question, stream, months))
+    return answered
 
 
 def torches() -> list[str]:

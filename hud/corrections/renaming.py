@@ -30,6 +30,7 @@ from hud.models import (
     Target,
     Threshold,
 )
+from hud.points import kept
 from hud.points import write as points
 from hud.problems import Problem
 from hud.sql import execute, fetch_tuples
@@ -177,6 +178,7 @@ def _rename_others(done: Renaming, alias: Alias) -> None:
         names = [{**row, kind: new} for row in subjects.values(*_OF_SUBJECT)]
         RunSubject.objects.bulk_create([RunSubject(**row) for row in names], ignore_conflicts=True)
         subjects.delete()
+    kept.forget()
     if kind in {"suite", "case"}:
         RunSummary.objects.all().delete()  # they have the names, and are soon made anew
     if kind == "suite":

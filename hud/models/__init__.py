@@ -24,6 +24,7 @@ from hud.models.points import (
     VERDICTS,
     DetailedMeasurement,
     Expectation,
+    KeptValue,
     KnownFailure,
     Measurement,
     Point,

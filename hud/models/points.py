@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
 
 from hud.models.base import NamedRow, Real
 from hud.models.keys import Upload
@@ -148,6 +149,14 @@ class RunSummary(NamedRow):
     version = models.CharField(max_length=200)  # of what it was made of
     counts = models.JSONField()
     places = models.BinaryField()  # its points by importance
+
+
+class KeptValue(NamedRow):
+    """What `hud.points.kept` keeps beyond a process."""
+
+    digest = models.CharField(max_length=64, primary_key=True)  # of its key
+    value = models.BinaryField()
+    at = models.DateTimeField(db_default=Now())
 
 
 # What the judge says of a point, as the small integer that the store keeps.

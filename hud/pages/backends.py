@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -39,6 +39,9 @@ SHOWN = ("regressed", "improved", "failed")
 _DAYS = forms.TypedChoiceField(
     required=False, coerce=int, empty_value=None, choices=[(days, days) for days in WINDOWS]
 )
+
+
+_suites_of_nights = Kept(64, list[Any])
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,9 @@ class BackendComparison:
     @cached_property
     def suites_of_stream(self) -> list[tuple[str, int]]:
         """Return each suite with its results in its newest night, for a page without a table: 1 statement."""
-        rows = fetch_tuples(
+        versions = tuple((night.runs, night.versions) for night in self.nights_of_stream)
+        read = partial(
+            fetch_tuples,
             f"""
             SELECT e.suite, p.run_id, count(*) FROM hud_series s
             JOIN hud_experiment e ON e.id = s.experiment_id CROSS JOIN LATERAL ({NEWEST_POINT}) p
@@ -131,6 +136,7 @@ class BackendComparison:
             """,  # noqa: S608 — a constant  # nosec B608
             {"stream": self.stream.pk, "branches": stored_names(self.filters.branch), "until": "infinity"},
         )
+        rows = _suites_of_nights.get(("suites", self.stream.pk, self.branch, versions), read)
         places = {run: index for index, night in enumerate(self.nights_of_stream) for run in night.runs}
         counts: dict[str, Counter[int]] = {}
         for suite, run, results in rows:

@@ -1,28 +1,82 @@
-"""Keep in a process what was computed of nights, until one of their points changes."""
+"""Keep what was computed of nights, until one of their points changes: in a process, and what can be stored
+for the other processes and the next start too."""
 
+import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import TypeVar
+from collections.abc import Callable, Collection, Hashable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
 
-KEPT_S = 600
-T = TypeVar("T")
+import msgspec
+from django.db import DatabaseError
+from django.utils import timezone
+
+from hud.models import KeptValue
+from hud.sql import execute, fetch_tuples
+
+KEPT_S = 600  # in a process
+STORED = timedelta(days=7)
 
 
 class Kept:
-    """Values by keys with the versions of runs, of which the `most` newest are kept, for `KEPT_S`."""
+    """Values by keys with the versions of runs, of which the `most` newest are kept, for `KEPT_S`. Those of a
+    type that msgpack can hold are stored for a week."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[Hashable, tuple[float, object]] = OrderedDict()
+    def __init__(self, most: int, kind: Any = None) -> None:
+        self._most, self._kind = most, kind
+        self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
 
-    def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the value of a key, from `read` where it is not kept."""
+    def known(self, keys: Collection[Hashable]) -> dict[Hashable, Any]:
+        """Return the values of keys that are kept: 1 statement where some are not in this process, and may be
+        stored."""
         now = time.monotonic()
-        if key in self._values and now - self._values[key][0] < KEPT_S:
-            return self._values[key][1]  # type: ignore[return-value]  # what `read` returned before
-        value = read()
-        self._values[key] = now, value
+        fresh = (key for key in keys if key in self._values and now - self._values[key][0] < KEPT_S)
+        known = {key: self._values[key][1] for key in fresh}
+        missing = {self._digest(key): key for key in keys if key not in known} if self._kind else {}
+        if missing:
+            stored = "SELECT digest, value FROM hud_keptvalue WHERE digest = ANY(%s) AND at > %s"
+            rows = fetch_tuples(stored, [[*missing], timezone.now() - STORED], binary=True)
+            known |= self._remember(
+                {missing[digest]: msgspec.msgpack.decode(value, type=self._kind) for digest, value in rows}
+            )
+        return known
+
+    def keep(self, values: Mapping[Hashable, Any]) -> None:
+        """Keep values: 1 statement for those that can be stored."""
+        self._remember(values)
+        if not values or not self._kind:
+            return
+        rows = [(self._digest(key), msgspec.msgpack.encode(value)) for key, value in values.items()]
+        with suppress(DatabaseError):  # a replica stores nothing
+            execute(
+                """
+                INSERT INTO hud_keptvalue (digest, value, at) SELECT *, now()
+                FROM unnest(%s::text[], %s::bytea[]) ON CONFLICT (digest) DO UPDATE SET at = excluded.at
+                """,
+                [list(column) for column in zip(*rows, strict=True)],
+            )
+
+    def get(self, key: Hashable, read: Callable[[], Any]) -> Any:
+        """Return the value of a key, from `read` where it is not kept."""
+        known = self.known([key])
+        if key not in known:
+            known = {key: read()}
+            self.keep(known)
+        return known[key]
+
+    def _remember(self, values: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
+        now = time.monotonic()
+        self._values.update({key: (now, value) for key, value in values.items()})
         while len(self._values) > self._most:
             self._values.popitem(last=False)
-        return value
+        return values
+
+    def _digest(self, key: Hashable) -> str:
+        return hashlib.sha256(repr((self._kind, key)).encode()).hexdigest()
+
+
+def forget() -> None:
+    """Forget what is stored, as names in it have changed."""
+    KeptValue.objects.all().delete()

@@ -6,17 +6,17 @@ and schedules; reruns and A/B comparisons belong to none.
 
 import json
 import re
-import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
+from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.points import sides
-from hud.points.kept import KEPT_S
+from hud.points.kept import Kept
 from hud.points.sides import BadSide
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
@@ -262,28 +262,28 @@ def day(at: datetime | date) -> str:
     return f"{at.day} {at:%b}"
 
 
-_kept: OrderedDict[tuple[Any, ...], tuple[float, Results]] = OrderedDict()
+_kept = Kept(_MOST_KEPT, Results)
 
 
 def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Results]:
-    """Return the results of each night: 1 statement for all that this process has not read yet, 2 where some
-    of these have no models.
+    """Return the results of each night: 1 statement for those that this process does not know, 3 at most for
+    those that nobody has read yet.
 
-    A night whose runs are over is kept in memory until one of its points changes; a suite that is renamed
-    has its new name after `KEPT_S`.
+    A night whose runs are over is kept until one of its points changes.
     """
-    now = time.monotonic()
     keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
-    by_key = {key: _kept[key][1] for key in keys if key in _kept and now - _kept[key][0] < KEPT_S}
+    by_key = _kept.known(keys)
     missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
-    for (key, night), (measured, is_settled) in zip(missing.items(), read_now, strict=True):
-        by_key[key] = measured
-        if is_settled and night.complete:
-            _kept[key] = now, measured
-    while len(_kept) > _MOST_KEPT:
-        _kept.popitem(last=False)
-    return [by_key[key] for key in keys]
+    measured: dict[Any, Results] = {
+        key: values for key, (values, _is_settled) in zip(missing, read_now, strict=True)
+    }
+    settled = (
+        is_settled and night.complete
+        for night, (_, is_settled) in zip(missing.values(), read_now, strict=True)
+    )
+    _kept.keep({key: measured[key] for key in compress([*measured], settled)})
+    return [{**by_key, **measured}[key] for key in keys]
 
 
 UNDECIDED = "undecided "  # before the name of a metric: the values of those that may not decide

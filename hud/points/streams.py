@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, SidePoint, Stream
 from hud.points import nights
+from hud.points.kept import Kept
 from hud.points.nights import MODEL_SUITES, NEVER, Night, Subject
 from hud.runs import streams
 from hud.sql import fetch_models, fetch_tuples, int_array
@@ -163,6 +164,15 @@ def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
     return [(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 
 
+def version_of(stream: Stream) -> tuple[Any, ...]:
+    """Return what changes when results come into a stream or go: 1 statement."""
+    rows = fetch_tuples(
+        "SELECT count(*), max(id), sum(points)::bigint FROM hud_run WHERE stream_id = %(stream)s",
+        {"stream": stream.pk},
+    )
+    return stream.pk, *rows[0]
+
+
 def subjects(of_stream: Sequence[Night], measured: Collection[tuple[Subject, str]]) -> list[Subject]:
     """Return the subjects of a stream, the default one first: that of which the newest night measured most
     headline points, one with models before others, one on a named device before all. None has a part that is
@@ -203,6 +213,9 @@ def night_of(text: str, stream: Stream, chosen: Mapping[str, str]) -> Night | No
     return night or next(reversed(of_day), None)
 
 
+_counts_of_nights = Kept(64, list[Any])
+
+
 def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:
     """Return of each subject that a recent night measured whether it has models, the place of that night from
     the newest, and how many headline points it has. Nights that grow count together with the one before."""
@@ -210,16 +223,21 @@ def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:
     growing = next((n for n, night in enumerate(reversed(of_stream)) if night.is_default(now)), 0)
     recent = list(reversed(of_stream))[:_RECENT_NIGHTS]
     place_of = {run: -max(index - growing, 0) for index, night in enumerate(recent) for run in night.runs}
-    rows = fetch_tuples(
-        """
+    versions = tuple((night.runs, night.versions) for night in recent)
+
+    def read() -> list[tuple[Any, ...]]:
+        return fetch_tuples(
+            """
         SELECT e.arch, e.mode, e.dtype, e.suite = ANY(%(models)s), t.run_id, count(*)
         FROM hud_seriesstate t JOIN hud_series s ON s.id = t.series_id
         JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
         WHERE t.run_id = ANY(%(runs)s) AND t.headline AND t.recent[cardinality(t.recent)] IS NOT NULL
         GROUP BY 1, 2, 3, 4, 5
         """,
-        {"runs": list(place_of), "models": MODEL_SUITES, "ceilings": CEILINGS},
-    )
+            {"runs": list(place_of), "models": MODEL_SUITES, "ceilings": CEILINGS},
+        )
+
+    rows = _counts_of_nights.get(("counts", versions), read)
     counts: Counter[tuple[Subject, bool, int]] = Counter()
     for *names, is_model, run, count in rows:
         counts[Subject(*names), is_model, place_of[run]] += count

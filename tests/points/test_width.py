@@ -23,6 +23,7 @@ from hud.models import (
     STATUS_CODES,
     DetailedMeasurement,
     Experiment,
+    KeptValue,
     KnownFailure,
     Measurement,
     Run,
@@ -33,7 +34,8 @@ from hud.pages import backends
 from hud.pages.overview import judged
 from hud.pages.run import results
 from hud.pages.run.results import ResultFilters
-from hud.points import nights, streams, summaries, write
+from hud.pages.suite import query
+from hud.points import kept, nights, streams, summaries, write
 from hud.points.nights import Subject
 from hud.sql import execute, fetch_tuples
 from tests.support.factories import (
@@ -154,16 +156,16 @@ def test_points_of_a_few_experiments(wide: Run) -> None:
 
 
 def test_subjects_follow_deletions_and_names() -> None:
-    kept, gone = (create_measurement(experiment=create_experiment(suite=name)) for name in ("one", "two"))
-    Run.objects.filter(pk=kept.run_id).update(commit="a" * 40)
+    stays, gone = (create_measurement(experiment=create_experiment(suite=name)) for name in ("one", "two"))
+    Run.objects.filter(pk=stays.run_id).update(commit="a" * 40)
     assert set(RunSubject.objects.values_list("suite", flat=True)) == {"one", "two"}
     delete(gone.run, who="olga")
     rename(kind="suite", old="one", new="three", who="olga")
-    assert list(RunSubject.objects.values_list("run", "suite")) == [(kept.run_id, "three")]
-    write.unfold([(kept.run_id, kept.series_id)])
+    assert list(RunSubject.objects.values_list("run", "suite")) == [(stays.run_id, "three")]
+    write.unfold([(stays.run_id, stays.series_id)])
     DetailedMeasurement.objects.all().delete()
-    write.make([(kept.run_id, kept.series_id)])
-    write.forget_subjects([kept.run_id])
+    write.make([(stays.run_id, stays.series_id)])
+    write.forget_subjects([stays.run_id])
     assert not RunSubject.objects.exists()
 
 
@@ -198,6 +200,40 @@ def test_judged_night_is_kept_until_its_run_changes(wide: Run) -> None:
     assert rows_read(read) < 100
     write.touch_runs([wide.pk])
     assert rows_read(read) > WIDE
+
+
+def test_another_process_reads_what_one_has_computed_of_a_night(wide: Run) -> None:
+    def read() -> object:
+        return judged.read(backends.read(backends.BackendFilters(), wide.stream))
+
+    def begin_anew() -> None:
+        for values in (judged._judged_nights, nights._kept, streams._counts_of_nights):
+            values._values.clear()
+
+    begin_anew()
+    assert rows_read(read) > WIDE
+    first = read()
+    begin_anew()
+    assert rows_read(read) < 100
+    assert read() == first
+    begin_anew()
+    rename(kind="suite", old="wide", new="wider", who="olga")
+    assert rows_read(read) > WIDE
+    begin_anew()
+    KeptValue.objects.update(at=timezone.now() - 2 * kept.STORED)
+    assert rows_read(read) > WIDE, "nothing is stored for ever"
+
+
+def test_suites_are_counted_when_results_come_or_go(wide: Run) -> None:
+    def counted() -> dict[str, int]:
+        return {row["name"]: row["experiments"] for row in query.read_all(wide.stream) if row["experiments"]}
+
+    assert counted() == {"wide": WIDE}
+    assert rows_read(counted) < 10
+    more = create_measurement(experiment=create_experiment(suite="more"), run=create_run(stream=wide.stream))
+    assert counted() == {"wide": WIDE, "more": 1}
+    delete(more.run, who="olga")
+    assert counted() == {"wide": WIDE}
 
 
 @pytest.fixture
@@ -257,10 +293,10 @@ def test_a_summary_holds_until_what_it_says_changes(large: Run) -> None:
     assert is_made_anew()
     rename(kind="suite", old="other", new="another", who="olga")
     assert is_made_anew()
-    kept = summaries.kept(large)
-    assert kept
-    assert set(kept.suites) == {"wide", "another"}
-    assert kept.counts["known"].points == 1
+    summary = summaries.kept(large)
+    assert summary
+    assert set(summary.suites) == {"wide", "another"}
+    assert summary.counts["known"].points == 1
     Target.objects.create(metric=create_metric("speedup"), value=3.0)
     assert is_made_anew()
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from hud.judging.compare.judged import JudgedCell
 from hud.judging.compare.query import COMPARED, between
 from hud.models import STATUS_CODES, VERDICT_CODES
 from hud.pages.backends import BackendComparison
@@ -34,18 +34,29 @@ class JudgedNight:
         return 0 < self.referenced == self.compared - self.undecided
 
 
-_judged_nights = Kept(64)
+class Improved(NamedTuple):
+    """A series that improved: its run, the value before, the change, and that against the noise."""
+
+    run_id: int
+    before: float | None
+    change: float | None
+    factor: float | None
 
 
-def read(comparison: BackendComparison) -> tuple[JudgedNight, dict[int, JudgedCell]]:
+_judged_nights = Kept(64, tuple[JudgedNight, dict[int, Improved]])
+
+
+def read(comparison: BackendComparison) -> tuple[JudgedNight, dict[int, Improved]]:
     """Return what became of the candidate's points, and what improved, while none of its runs changes: the
-    statements of `count` and `improved`, none for nights that this process has read."""
+    statements of `count` and `improved`, none for nights that this process has read, 1 for those that another
+    one has."""
 
-    def judge() -> tuple[JudgedNight, dict[int, JudgedCell]]:
+    def judge() -> tuple[JudgedNight, dict[int, Improved]]:
         judged = count(comparison, comparison.head.runs if comparison.head else ())
         return judged, improved(comparison, judged)
 
-    return _judged_nights.get(comparison.versions, judge)
+    judged: tuple[JudgedNight, dict[int, Improved]] = _judged_nights.get(comparison.versions, judge)
+    return judged
 
 
 def count(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
@@ -96,7 +107,7 @@ def count(comparison: BackendComparison, night: Collection[int]) -> JudgedNight:
     return JudgedNight(*counted)
 
 
-def improved(comparison: BackendComparison, judged: JudgedNight) -> dict[int, JudgedCell]:
+def improved(comparison: BackendComparison, judged: JudgedNight) -> dict[int, Improved]:
     """Return the verdict of each series that improved since the baseline, as *Compare* has it, the largest
     change against its noise first: the statements of `between`, none where nothing moved."""
     if not judged.may_be_better or not comparison.base or not comparison.head:
@@ -105,4 +116,7 @@ def improved(comparison: BackendComparison, judged: JudgedNight) -> dict[int, Ju
     moved = [cell for row in rows_of("") for cell in row.moved.get(0, ())]
     better = [cell for cell in moved if cell.verdict == "improved"]
     better.sort(key=lambda cell: -(cell.factor or math.inf))
-    return {cell.head.series_id: cell for cell in better}
+    return {
+        cell.head.series_id: Improved(cell.head.run_id, cell.base.value, cell.change, cell.factor)
+        for cell in better
+    }

@@ -16,7 +16,7 @@ from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_tuples
 
 _LINES = 2
-_means_of_nights = Kept(64)
+_means_of_nights = Kept(64, list[Any])
 
 
 @dataclass

@@ -161,7 +161,7 @@ def read(
     series = _series(targets, stream, {*judged.aimed, *shown_regressed, *better})
     until = comparison.head.time if filters.head and comparison.head else None
     newest = points.latest({row.pk for row in series} - regressed | shown_regressed, until=until)
-    shown_better = {pk: cell.head.run_id for pk, cell in list(better.items())[:_MOST_IMPROVED]}
+    shown_better = {pk: cell.run_id for pk, cell in list(better.items())[:_MOST_IMPROVED]}
     improved = points.of_runs([*shown_better], [*shown_better.values()])
     experiments = by_id(Experiment, [row.experiment_id for row in series])
     shown = [
@@ -173,7 +173,7 @@ def read(
     for pk, point in improved.items():
         if point.verdict != "improved":  # that is its level by now
             cell = better[pk]
-            point.level, point.change, point.factor = cell.base.value, cell.change, cell.factor
+            point.level, point.change, point.factor = cell.before, cell.change, cell.factor
     best = {point.series_id: point for point in points.shown(series, experiments, improved, targets)}
     rows = look.rows(causes, missed, night_runs, [best[pk] for pk in shown_better])
     overdue = _overdue(comparison)

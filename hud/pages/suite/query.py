@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +14,14 @@ from hud.models import Accelerator, Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, OPTIONS, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.newest import Newest, SuiteTotals
-from hud.points import expectations
+from hud.points import expectations, streams
 from hud.points.columns import COLUMNS, SuiteColumn, columns_of, metric_names
+from hud.points.kept import Kept
 from hud.points.nights import NEVER
 from hud.points.read import recent
 from hud.points.targets import Targets
 from hud.runs import matching
-from hud.sql import by_id, fetch_models, fetch_tuples, from_epoch_us, int_array
+from hud.sql import by_id, fetch_tuples, from_epoch_us, int_array
 from runner.schema.devices import is_named
 from runner.suites import SUITES, command_that_adds
 
@@ -163,10 +165,13 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
     ]
     page.words = {choice: sorted({row[choice] for row in page.combinations}) for choice in CHOICES}
     page.places = {place(combination["arch"], combination["device"]) for combination in page.combinations}
-    measured = """WHERE id IN (SELECT metric_id FROM hud_series
-        WHERE experiment_id = ANY(%(experiments)s::int[]) AND stream_id = %(stream)s)"""
+    measured = """SELECT DISTINCT metric_id FROM hud_series
+        WHERE experiment_id = ANY(%(experiments)s::int[]) AND stream_id = %(stream)s"""
     params = {"experiments": int_array(pk for pk, *_about in experiments), "stream": stream.pk}
-    metrics = {metric.pk: metric for metric in fetch_models(Metric, measured, params)}
+    version = "metrics", name, streams.version_of(stream)
+    metrics = by_id(
+        Metric, [pk for (pk,) in _of_suites.get(version, partial(fetch_tuples, measured, params))]
+    )
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
@@ -189,6 +194,9 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
     rows = slice(start, start + PAGE_ROWS) if data_format != "csv" else slice(None)
     page.rows = _rows(stream, page, found.where(rows), targets, as_data=bool(data_format))
     return page
+
+
+_of_suites = Kept(64, list[Any])
 
 
 def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
@@ -290,7 +298,8 @@ def _packages(suite: str, accelerators: Sequence[Accelerator]) -> list[dict[str,
 def read_all(stream: Stream) -> list[dict[str, Any]]:
     """Return every suite with data in a stream, then the runner's others: whether it is runnable here, and
     why no attached host offers it. 2 statements."""
-    rows = fetch_tuples(
+    read = partial(
+        fetch_tuples,
         """
         SELECT suite, count(*), count(DISTINCT "case"),
             coalesce(array_agg(DISTINCT arch) FILTER (WHERE arch <> ''), '{}')
@@ -301,6 +310,7 @@ def read_all(stream: Stream) -> list[dict[str, Any]]:
         """,
         {"stream": stream.pk, "never": NEVER},
     )
+    rows = _of_suites.get(("suites", streams.version_of(stream)), read)
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
     accelerators, counted = visible_accelerators(), ("experiments", "cases", "arches")
     missing = matching.reasons_of(SUITES, accelerators)
