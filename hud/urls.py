@@ -19,6 +19,7 @@ from hud.pages.explore import view as explore
 from hud.pages.follow import view as follow
 from hud.pages.funnel import view as funnel
 from hud.pages.glossary import view as glossary
+from hud.pages.history import view as history
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
@@ -80,6 +81,7 @@ _TABLES = {  # pages that are also data, at an address of their name
     "rules": rules.rule_list,
     "follow": follow.follow_list,
     "funnel": funnel.funnel,
+    "history": history.history,
     "hosts": hosts.host_list,
     "streams": streams.stream_list,
     "keys": account.key_list,

@@ -37,7 +37,8 @@ host_api = Api(
     auth=Key(),
 )
 for name in (
-    "results", "runs", "experiments", "series", "comparisons", "regressions", "administration", "hosts",
+    "results", "runs", "experiments", "series", "comparisons", "history", "regressions", "administration",
+    "hosts",
 ):  # fmt: skip
     api.add_router("", f"hud.api.{name}.router")
 host_api.add_router("", "hud.api.agent.router")

@@ -2,7 +2,8 @@
 which kernels take them.
 
 Both compile each experiment of the export that this host has. `apply` forces the choices, and has inductor
-write the `.best_config` files that it reads instead of tuning, for the torch that is installed here.
+write the `.best_config` files that it reads instead of tuning, for the torch that is installed here. Proven
+templates get into torch's lookup table.
 `verify` compiles with these files alone.
 """
 
@@ -60,12 +61,12 @@ def main(options: argparse.Namespace) -> int:
     counts: Counter[str] = Counter()
     for own, proven in choices.experiments:
         print(" ".join(str(own[name]) for name in ("suite", "case", "knobs", "mode", "dtype", "backend")))
-        lines = [(slot, f"miss: {elsewhere}") for slot in proven.configs]
+        lines = [(slot, f"miss: {elsewhere}") for slot in proven.all]
         if not elsewhere:
             try:
                 result = compiler.run(_task(own), proven)
             except BadRequest as error:
-                lines = [(slot, f"not here: {error}") for slot in proven.configs]
+                lines = [(slot, f"not here: {error}") for slot in proven.all]
             else:
                 if result.outcome.status == CANCELLED:
                     return 130
@@ -88,7 +89,7 @@ def answers(records: Iterable[Mapping[str, Json]], proven: Proven) -> list[tuple
     reasons = dict(str(text).split(": ", 1) for text in facts.get("failed", ()))
     lines = []
     for slot, kernel in kernels.items():
-        name, config = str(kernel["name"]), proven.configs.get(slot)
+        name, config = str(kernel["name"]), proven.all.get(slot)
         if config is None:
             if kernel["kind"] not in UNTUNED:
                 lines.append((name, _UNPROVEN))
@@ -99,7 +100,7 @@ def answers(records: Iterable[Mapping[str, Json]], proven: Proven) -> list[tuple
         else:
             because = f" ({reasons[name]})" if name in reasons else ""
             lines.append((name, f"other choice: {kernel.get('config', '')} in place of {config}{because}"))
-    return lines + [(slot, _ELSEWHERE) for slot in proven.configs if slot not in kernels]
+    return lines + [(slot, _ELSEWHERE) for slot in proven.all if slot not in kernels]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from runner.system import machine
 from runner.system.task_files import read_file, write_json, write_new
 
 _MOST_BYTES = 64 * 2**20
-_BINARY = re.compile(r"[0-9a-f]{16}")
+_BINARY = re.compile(r"[0-9a-f]{16}")  # and a slot
+_TEMPLATE = re.compile(r"[A-Za-z_]\w{0,39}=[\w.]{1,40}( [A-Za-z_]\w{0,39}=[\w.]{1,40}){0,40}", re.ASCII)
 _NONE = "no proven choices on this host: python -m runner choices apply FILE"
 
 
@@ -31,6 +33,11 @@ class Proven:
 
     configs: dict[str, str]
     binaries: dict[str, str]
+    templates: dict[str, str] = field(default_factory=dict)  # configurations of max-autotune's
+
+    @property
+    def all(self) -> dict[str, str]:
+        return self.configs | self.templates
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class ChoiceFile:
         except (KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__} {error}"
             raise BadRequest(f"it is no export of proven choices ({reason}): choices export") from error
-        return cls(arch, torch, triton, tuple((own, proven) for own, proven in experiments if proven.configs))
+        return cls(arch, torch, triton, tuple((own, proven) for own, proven in experiments if proven.all))
 
     def of(self, task: TaskSpec) -> Proven:
         """Return the choices of a task's experiments."""
@@ -66,7 +73,7 @@ class ChoiceFile:
         merged = Proven({}, {})
         for own, proven in self.experiments:
             if isinstance(own["knobs"], dict) and not suite.problem_of(own, task, expected):
-                merged = Proven(merged.configs | proven.configs, merged.binaries | proven.binaries)
+                merged = Proven(*map(or_, astuple(merged), astuple(proven)))
         return merged
 
     def force(
@@ -74,17 +81,23 @@ class ChoiceFile:
     ) -> None:
         """Write what a process forces on its kernels. Inductor's own files of these choices go to `files`. A
         process that `only_looks` forces none, and says which of its kernels have another source."""
+        table = _table()
         given = {
             "arch": self.arch, "triton": self.triton, "only_looks": only_looks,
             "files": str(files or ""), "choices": dict(proven.configs), "binaries": dict(proven.binaries),
+            "templates": dict(proven.templates), "table": str(table),
+            "entries": json.loads(read_file(table, _MOST_BYTES)) if table.exists() else {},
         }  # fmt: skip
         write_new(path, json.dumps(given))
 
 
 def _proven(slots: Mapping[str, tuple[str, str]]) -> Proven:
-    """Return the choices that can be forced; a template's is none."""
-    configs = pinned((slot, config) for slot, (config, binary) in slots.items() if _BINARY.fullmatch(binary))
-    return Proven(configs, {slot: slots[slot][1] for slot in configs})
+    """Return the choices that can be forced, and those of templates."""
+    fitting = {slot: config for slot, (config, binary) in slots.items() if _BINARY.fullmatch(binary)}
+    configs = pinned(fitting.items())
+    others = {slot: config for slot, config in fitting.items() if slot not in configs}
+    templates = {s: text for s, text in others.items() if _BINARY.fullmatch(s) and _TEMPLATE.fullmatch(text)}
+    return Proven(configs, {slot: slots[slot][1] for slot in configs}, templates)
 
 
 def read(path: Path) -> ChoiceFile:
@@ -100,6 +113,7 @@ def read(path: Path) -> ChoiceFile:
 def apply(path: Path) -> ChoiceFile:
     """Keep an export as the choices of this host's runs with `--caches ledger`, and return it."""
     choices = read(path)
+    _table().unlink(missing_ok=True)  # of earlier choices
     write_json(_applied(), json.loads(path.read_bytes()))
     return choices
 
@@ -113,6 +127,10 @@ def applied() -> ChoiceFile:
 
 def _applied() -> Path:
     return machine.cache_folder() / "choices.json"
+
+
+def _table() -> Path:
+    return _applied().with_name("lookup_table.json")
 
 
 def pinned_variables(path: Path, choices: Mapping[str, str]) -> dict[str, str]:

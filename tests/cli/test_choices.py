@@ -19,6 +19,7 @@ from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.system import interpreters
 from runner.system.accelerators import Accelerator
 from runner.system.machine import environment
+from runner.system.task_files import write_json
 from tests.support.finished import record
 
 A, B, C, D = (digit * 16 for digit in "0123")
@@ -141,6 +142,7 @@ def test_only_what_looks_like_a_choice_is_read(write: Callable[..., str], tmp_pa
     ]
     ((_own, proven),) = ledger.read(Path(write(slots=rows))).experiments
     assert proven.configs == {A: "XBLOCK=8"}
+    assert not proven.templates
     for content in (b"\x80\x04\x95", b"[]", b"{}", b'{"arch": 1, "torch": 1, "triton": 1, "slots": 3}'):
         (tmp_path / "wrong").write_bytes(content)
         assert main(["choices", "apply", str(tmp_path / "wrong")]) == 2
@@ -169,3 +171,34 @@ def test_runs_take_the_choices_of_their_host(
     assert json.loads(path.read_text())["choices"].keys() == {A, B, D}
     for wrong in (["--repeats", "2"], ["--new-opt", "epilogue_fusion=off"]):
         assert main([*words, *wrong]) == 2
+
+
+def test_a_template_is_a_hit_once_torchs_table_has_it(write: Callable[..., str]) -> None:
+    text = "ACC_TYPE=tl.float32 BLOCK_M=64 num_warps=4"
+    rows = [
+        {"experiment": 7, "slot": slot, "config": config, "binary": BINARY}
+        for slot, config in ((A, text), (B, text), (C, "BLOCK_M=f(64)"), ("../..", text))
+    ]
+    ((_own, proven),) = (choices := ledger.read(Path(write(slots=rows)))).experiments
+    assert (proven.configs, proven.templates) == ({}, {A: text, B: text})
+    path = Path(write()).with_name("given.json")
+    choices.force(proven, path)
+    given = json.loads(path.read_text())
+    assert given["entries"] == {}
+    write_json(Path(given["table"]), {"key+mm": []})
+    path.unlink()
+    choices.force(proven, path)
+    assert json.loads(path.read_text())["entries"] == {"key+mm": []}
+    ledger.apply(Path(write(slots=rows)))
+    assert not Path(given["table"]).exists(), "it is of other choices"
+    assert given["templates"] == proven.templates
+    assert given["table"].endswith("lookup_table.json")
+    found = record(256, "kernel_count", [1.0])
+    kernels = [
+        {"slot": slot, "config": config, "name": f"triton_mm_{slot[0]}", "kind": "template"}
+        for slot, config in ((A, text), (B, "ACC_TYPE=tl.float32 BLOCK_M=32 num_warps=4"))
+    ]
+    found["metric"]["extra_info"][COMPILED] = {"kernels": kernels}
+    lines = dict(command.answers([found], proven))
+    assert lines["triton_mm_0"] == "hit"
+    assert lines["triton_mm_1"].startswith("other choice")

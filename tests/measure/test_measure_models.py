@@ -10,9 +10,8 @@ import pytest
 from torch._inductor.async_compile import AsyncCompile
 
 from runner.measure.ceilings import peak_tflops
-from runner.measure.kernels.produced import GeneratedKernel as Kernel
+from runner.measure.kernels.produced import GeneratedKernel, kernels_hash
 from runner.measure.kernels.produced import generated_kernels as kernels
-from runner.measure.kernels.produced import kernels_hash
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
@@ -109,9 +108,9 @@ def test_the_high_water_mark() -> None:
 
 
 def test_the_hash_of_kernels_knows_no_order() -> None:
-    a, b = Kernel("a", "1"), Kernel("b", "2")
+    a, b = ("a", "1"), ("b", "2")
     assert kernels_hash([a, b]) == kernels_hash([b, a])
-    assert len({kernels_hash(each) for each in ([a], [a, a], [Kernel("a", "2")], [a, b])}) == 4
+    assert len({kernels_hash(each) for each in ([a], [a, a], [("a", "2")], [a, b])}) == 4
 
 
 _MODULE = """# AOT ID: ['{number}_forward']
@@ -170,12 +169,12 @@ def graphs(folder: Path, *texts: str) -> list[SimpleNamespace]:
 
 
 def test_each_graphs_kernels_count_whatever_their_names_are(tmp_path: Path) -> None:
-    def found(*bodies: str, cache: str = "/tmp/a") -> list[Kernel]:
+    def found(*bodies: str, cache: str = "/tmp/a") -> list[GeneratedKernel]:
         texts = [_MODULE.format(number=n, cache=cache, body=body) for n, body in enumerate(bodies)]
         return kernels(graphs(tmp_path, *texts))
 
     twice = found("sin", "sin")
-    assert [one.name for one in twice] == ["cpp_fused_sin_0", "cpp_fused_sin_0"]
+    assert [name for name, _content in twice] == ["cpp_fused_sin_0", "cpp_fused_sin_0"]
     assert kernels_hash(twice) != kernels_hash(found("sin"))
     assert kernels_hash(twice) != kernels_hash(found("sin", "another sin"))
     assert kernels_hash(twice) == kernels_hash(found("sin", "sin", cache="/var/other"))
@@ -184,7 +183,7 @@ def test_each_graphs_kernels_count_whatever_their_names_are(tmp_path: Path) -> N
 
 def test_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
     found, other = (kernels(graphs(tmp_path, _CPP_MODULE.format(body=body))) for body in ("sin;", "tan;"))
-    assert [one.name for one in found] == ["cpp_fused_sin_0", "cpp_fused_cos_1"]
+    assert [name for name, _content in found] == ["cpp_fused_sin_0", "cpp_fused_cos_1"]
     assert found[0] != other[0]
     assert found[1] == other[1]
 
@@ -194,7 +193,7 @@ def test_triton_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
         _TRITON_IN_CPP.format(cache=c, binary=b) for c, b in (("/tmp/a", "c1"), ("/b", "c1"), ("/b", "c2"))
     ]
     found, moved, other = (kernels(graphs(tmp_path, text)) for text in texts)
-    assert [one.name for one in found] == ["triton_poi_fused_sin_0", "triton_red_fused_sum_1"]
+    assert [name for name, _content in found] == ["triton_poi_fused_sin_0", "triton_red_fused_sum_1"]
     assert found == moved
     assert not set(found) & set(other)
 

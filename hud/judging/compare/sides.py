@@ -94,7 +94,7 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
     kind, name, filters = named.kind, named.name, named.filters
     if named != sides.Side(kind, name, filters):
         raise BadSide(f"{text[:80]!r} is a side of one experiment, which What changed compares", 400)
-    environments = _environments(filters["torch"]) if "torch" in filters else None
+    environments = environments_of(filters["torch"]) if "torch" in filters else None
     night: Night | None = None
     if kind == "run":
         with_stream = "JOIN hud_stream stream ON stream.id = own.stream_id WHERE own.id = %(run)s"
@@ -133,7 +133,7 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
     return ComparedSide(text, kind, name, rows[0], runs_of_side, start, ab_side, filters, environments)
 
 
-def _environments(torch: str) -> tuple[int, ...]:
+def environments_of(torch: str) -> tuple[int, ...]:
     """Return the environments of a version of torch, such as 2.13 or 2.13.0: 1 statement."""
     known = Environment.objects.filter(torch__startswith=torch).values_list("pk", "torch")
     return tuple(pk for pk, version in known if not version[len(torch) :][:1].isdigit())

@@ -2,13 +2,14 @@
 
 In a pinned run the choices are those of an earlier compilation, by slot, or proven ones. A kernel is forced
 at its first call, when its slot is known and before inductor would time the candidates. Templates that
-max-autotune chose are not forced.
+max-autotune chose are not forced: proven ones get into torch's lookup table.
 """
 
 import copy
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
@@ -16,6 +17,7 @@ from types import MethodType
 from typing import Any
 
 from runner.measure.compiler.counters import modules
+from runner.measure.kernels import lookup
 from runner.measure.kernels.slots import slot_of
 from runner.schema.compilations import PINNED_VARIABLE, digest, pinned_from_json
 from runner.schema.devices import arch_key
@@ -34,6 +36,7 @@ _forced: list[str] = []
 _unknown: list[str] = []
 _failed: list[str] = []
 _slots: list[str] = []
+_makes: list["Given"] = []  # whose templates this process adds to torch's lookup table
 
 
 def forget_pinned() -> None:
@@ -61,6 +64,9 @@ class Given:
     triton: str = ""
     files: str = ""
     only_looks: bool = False
+    templates: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""  # the file of torch's lookup table, for a process that has `files`
+    entries: Mapping[str, Json] = field(default_factory=dict)  # in that file
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> "Given":
@@ -73,6 +79,12 @@ class Given:
             for name, value in here.items():
                 if (own := getattr(self, name)) != value:
                     raise Miss(f"the proven choices are of {name} {own}, this is {value}")
+
+    def is_here(self) -> bool:
+        with suppress(Miss):
+            self.check_place()
+            return True
+        return False
 
     def check(self, slot: str, launcher: Any) -> None:
         """Raise Miss where the binary is not the one that was proven."""
@@ -102,6 +114,10 @@ def pin_if_asked() -> None:
         value = read_object(Path(path))
         given = Given.from_json(value) if "choices" in value else Given(pinned_from_json(value))
         pin(CachingAutotuner, given, lambda autotuner: slot_of(autotuner, modules()))
+        if given.files and not given.only_looks:
+            _makes.append(given)
+        else:
+            lookup.use(given.entries, given.is_here)
 
 
 def pin(autotuner_class: Any, given: Given, slot: Callable[[Any], str]) -> None:
@@ -117,6 +133,15 @@ def pin(autotuner_class: Any, given: Given, slot: Callable[[Any], str]) -> None:
         return run(self, *args, **kwargs)
 
     autotuner_class.run = pinned_run
+
+
+def keep_template(slot: str, name: str, entries: Mapping[str, lookup.Entry]) -> None:
+    """Add the proven choice of a template to torch's lookup table, if this process fills it and max-autotune
+    timed that choice."""
+    for given in _makes:
+        if given.is_here() and (entry := entries.get(given.templates.get(slot, ""))):
+            lookup.add(Path(given.table), entry)
+            _failed.append(f"{name}: torch's lookup table has it from now on")
 
 
 def forced() -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts, note
@@ -25,6 +25,7 @@ from runner.schema.compilations import ANATOMY, COMPILED, Compiled, Kernel, Kern
 from runner.schema.records import Json
 from runner.schema.replay import with_operands
 
+GeneratedKernel = tuple[str, str]  # of one graph: its name, a hash of its binary (Triton) or its source (C++)
 _CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
 _MOST_CODE = 10  # of the largest kernels
 _MOST_NAME = 200
@@ -43,19 +44,9 @@ _KINDS: dict[str, KernelKind] = {  # by inductor's heuristic
 }
 
 
-class GeneratedKernel(NamedTuple):
-    """One generated kernel of one graph; `content` is a hash of its binary (Triton) or its source (C++)."""
-
-    name: str
-    content: str
-
-
 def generated_kernels(modules: list[Any]) -> list[GeneratedKernel]:
-    """Return the kernels of inductor's wrapper modules.
-
-    Each graph, forward or backward, has a module, and the same name in two of them is two kernels. Raise
-    LookupError where none of those that a wrapper defines is recognised.
-    """
+    """Return the generated kernels of wrapper modules, of which each graph has one: the same name in two is
+    two kernels. Raise LookupError where none of those that a wrapper defines is recognised."""
     kernels = []
     for graph in graphs(modules):
         own = {name: kernel for name, kernel in graph.kernels.items() if name.startswith(_GENERATED)}
@@ -65,14 +56,14 @@ def generated_kernels(modules: list[Any]) -> list[GeneratedKernel]:
             # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
             launchers = getattr(getattr(graph.module, name, None), "launchers", None) or []
             binary = str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
-            kernels.append(GeneratedKernel(name, binary or digest(kernel.source)))
+            kernels.append((name, binary or digest(kernel.source)))
     return kernels
 
 
 def kernels_hash(kernels: Iterable[GeneratedKernel]) -> str:
     """Return a hash that is equal in two processes that run the same kernels (measuring rule 21), in any
     order of their graphs. It begins with the number of its rule: hashes of two rules are not comparable."""
-    return f"{_HASH_RULE}:{digest(' '.join(f'{kernel.name}={kernel.content}' for kernel in sorted(kernels)))}"
+    return f"{_HASH_RULE}:{digest(' '.join(map('='.join, sorted(kernels))))}"
 
 
 @dataclass(frozen=True)
@@ -312,6 +303,8 @@ def _generated(graph: Graph, call: Call) -> Kernel:
     config = chosen.config or tuning.template_config(kernel.code)
     kind = _kind(call.name, kernel)
     ranking = _ranking(call) if kind == "template" else None
+    if ranking:
+        pinning.keep_template(call.slot, call.name, ranking.entries)
     return Kernel(
         slot=call.slot,
         choice=digest(call.slot, config),

@@ -6,7 +6,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib.util import find_spec
 from math import isinf
@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from runner.measure.compiler.counters import note
-from runner.measure.kernels import lines
+from runner.measure.kernels import lines, lookup
 from runner.measure.kernels.slots import Call, Operand
 from runner.schema.compilations import SEARCHES_ON
 
@@ -55,6 +55,9 @@ class Ranking:
     operands: tuple[Operand, ...]
     ranked: tuple[tuple[str, float], ...]
     default: str  # what is taken without max-autotune
+    entries: Mapping[str, lookup.Entry] = field(
+        default_factory=dict, compare=False
+    )  # of torch's lookup table
 
     def is_of(self, call: Call) -> bool:
         origin = f"aten.{self.operator}"
@@ -190,7 +193,9 @@ def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others
         libraries = [choice.name for choice in timings if not _description(choice)]
         default = name if name in libraries else next(iter(libraries), "")
         finite = tuple((text, round(us, 4)) for text, us in ranked if us < float("inf"))
-        rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default))
+        found = {_choice(choice): lookup.entry_of(choice, name) for choice in timings}
+        entries = {text: entry for text, entry in found.items() if entry}
+        rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default, entries))
 
 
 def _description(choice: Any) -> str:
