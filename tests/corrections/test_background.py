@@ -165,6 +165,7 @@ def test_pages_and_api_say_how_far_it_is(client: Client) -> None:
     assert answer["Location"] == answer.json()["links"]["self"]
     page = client.post(f"/runs/{run.pk}/delete", follow=True)
     assert "data-poll" in page.content.decode()
+    assert page.redirect_chain[-1][0] in client.get(f"/runs/{run.pk}/").content.decode()
     background.run_part()
     progress = client.get(answer["Location"], headers=headers).json()
     assert progress["state"] == "running"

@@ -45,6 +45,7 @@ class RunPage(OfRun):
     artifacts: list[ArtifactLine] = field(default_factory=list)
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
+    correction: int | None = None  # that deletes it in the background
     blind: str = ""  # which notes its compilations could not take, and why
     csrf: SafeString = NOTHING  # the field of its table's forms; '' for who may not request a run
 
@@ -141,7 +142,7 @@ def read(pk: int, filters: ResultFilters, size: int, *, grouped: bool = True) ->
     page = RunPage(run, tasks, progress, results.read(run, filters, size, grouped=grouped), retries)
     page.artifacts = artifacts_of(tasks)
     page.waiting = read_waiting(run)
-    page.previous, failed_notes = _beside(run)
+    page.previous, failed_notes, page.correction = _beside(run)
     page.blind = blind_text(dict(failed_notes))
     if run.upload_id:
         page.uploads = uploads_of(run)
@@ -151,10 +152,10 @@ def read(pk: int, filters: ResultFilters, size: int, *, grouped: bool = True) ->
     return page
 
 
-def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
+def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]], int | None]:
     """Return the last run of the same title, source and branch that measured this one's first series too, and
-    was no rerun (None for an A/B run, which has points in no series); and which notes of torch's internals
-    failed in its compilations, with the reasons: 1 statement."""
+    was no rerun (None for an A/B run, which has points in no series); which notes of torch's internals failed
+    in its compilations, with the reasons; and the correction that deletes it: 1 statement."""
     tuples = fetch_tuples(
         """
         SELECT (
@@ -170,10 +171,12 @@ def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
         ), ARRAY(
             SELECT DISTINCT ARRAY[note, reason] FROM hud_compilation, jsonb_each_text(blind) one(note, reason)
             WHERE run_id = %(run)s
-        )
+        ), (SELECT id FROM hud_correction WHERE action = 'run.delete' AND subject = %(subject)s
+            AND finished IS NULL)
         """,
         {
             "run": run.pk,
+            "subject": str(run),
             "time": run.order_time,
             "state": State.SUCCEEDED,
             **{name: getattr(run, name) for name in ("branch", "title", "source")},
