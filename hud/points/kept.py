@@ -15,8 +15,10 @@ from django.utils import timezone
 
 from hud.models import KeptValue
 from hud.sql import execute, fetch_tuples
+from runner.schema.protocol import RELEASE
 
 KEPT_S = 600  # in a process
+_STORED = "SELECT digest, value FROM hud_keptvalue WHERE digest = ANY(%s) AND at > %s"
 STORED = timedelta(days=7)
 
 
@@ -36,11 +38,12 @@ class Kept:
         known = {key: self._values[key][1] for key in fresh}
         missing = {self._digest(key): key for key in keys if key not in known} if self._kind else {}
         if missing:
-            stored = "SELECT digest, value FROM hud_keptvalue WHERE digest = ANY(%s) AND at > %s"
-            rows = fetch_tuples(stored, [[*missing], timezone.now() - STORED], binary=True)
-            known |= self._remember(
-                {missing[digest]: msgspec.msgpack.decode(value, type=self._kind) for digest, value in rows}
-            )
+            rows = fetch_tuples(_STORED, [[*missing], timezone.now() - STORED], binary=True)
+            stored = {}
+            for digest, value in rows:
+                with suppress(msgspec.MsgspecError):  # other code stored it
+                    stored[missing[digest]] = msgspec.msgpack.decode(value, type=self._kind)
+            known |= self._remember(stored)
         return known
 
     def keep(self, values: Mapping[Hashable, Any]) -> None:
@@ -74,7 +77,7 @@ class Kept:
         return values
 
     def _digest(self, key: Hashable) -> str:
-        return hashlib.sha256(repr((self._kind, key)).encode()).hexdigest()
+        return hashlib.sha256(repr((RELEASE, self._kind, key)).encode()).hexdigest()
 
 
 def forget() -> None:

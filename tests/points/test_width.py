@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -219,6 +220,10 @@ def test_another_process_reads_what_one_has_computed_of_a_night(wide: Run) -> No
     begin_anew()
     rename(kind="suite", old="wide", new="wider", who="olga")
     assert rows_read(read) > WIDE
+    begin_anew()
+    KeptValue.objects.update(value=msgspec.msgpack.encode({"of": "other code"}))
+    assert rows_read(read) > WIDE
+    assert read() == first
     begin_anew()
     KeptValue.objects.update(at=timezone.now() - 2 * kept.STORED)
     assert rows_read(read) > WIDE, "nothing is stored for ever"

@@ -21,7 +21,7 @@ from django.db import connection
 
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs, ingest
-from hud.models import ArchivedMonth, Artifact, Import, Task
+from hud.models import ArchivedMonth, Artifact, Import, KeptValue, Task
 from hud.runs import logs
 from hud.server import backup, embedded, up
 from runner.formats.parameters import Parameters
@@ -111,6 +111,7 @@ def test_a_backup_under_uploads_is_restored_elsewhere(
     request()
     artifact = keep_files(claim(accelerator), b"line\n", b"content")
     job = submit("queued")
+    KeptValue.objects.create(digest="by versions of rows", value=b"")
     first, second = tmp_path / "first", tmp_path / "second"
     with uploads() as stored:
         wait_for(lambda: len(stored) > 2, "uploads before the backup")
@@ -144,6 +145,8 @@ def test_a_backup_under_uploads_is_restored_elsewhere(
         again = backup.write(second, restored)
         with embedded.connect(restored.database) as other:
             rows = other.execute("SELECT digest FROM hud_apikey ORDER BY 1").fetchall()
+    assert manifest["tables"].pop("public.hud_keptvalue")["rows"] == 1
+    assert again["tables"].pop("public.hud_keptvalue")["rows"] == 0, "other rows have such versions here"
     assert again["tables"] == manifest["tables"]
     dump = {"database.dump": None}
     assert {**again["files"], **dump} == {**manifest["files"], **dump}
