@@ -11,10 +11,18 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from hud.runs.requests import spec_of
 from runner.schema.replay import with_operands
+from runner.schema.suite import BadRequest
 from runner.suites import kernels
 from tests.support.compilations import compiled, kernel, store
-from tests.support.factories import create_experiment, create_run
+from tests.support.factories import (
+    create_accelerator,
+    create_experiment,
+    create_measurement,
+    create_run,
+    create_user,
+)
 
 CODE = "def triton_{0}(in_ptr0, xnumel):\n    pass\n"
 
@@ -53,3 +61,17 @@ def test_the_largest_kernels_with_operands_are_exported(
     stored = kernels.stored_kernels()[f"large-{large.binary}"]
     assert (stored.device, stored.case.dtypes, stored.time_us) == ("cuda", ("int8",), 15.0)
     assert stored.config == large.config
+
+
+@pytest.mark.django_db
+def test_a_result_of_the_suite_has_a_page_and_no_rerun(client: Client) -> None:
+    own = create_experiment(suite="kernels", case="large-0123456789abcdef", knobs={})
+    create_measurement(own)
+    create_accelerator(suites=["kernels", "micro"])
+    client.force_login(create_user())
+    address = f"/experiments/{own.pk}/"
+    assert client.get(address).status_code == 200
+    for page in ("/suites/", "/suites/kernels/", "/runs/new/?suite=kernels"):
+        assert client.get(page).status_code == 200
+    with pytest.raises(BadRequest):
+        spec_of(own, device="cuda")

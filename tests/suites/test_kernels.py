@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from runner.__main__ import main
-from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.compiler.counters import modules
 from runner.measure.kernels import tuning
@@ -22,7 +21,8 @@ from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.compilations import SEARCHES_ON, digest
 from runner.schema.replay import with_operands
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.suites import SUITES, kernels
+from runner.schema.tasks import Selection, plan
+from runner.suites import kernels
 from runner.suites.kernels import run as kernels_run
 from runner.system import machine
 from tests.measure.test_pinning import Autotuner, Config
@@ -129,20 +129,13 @@ def test_the_command_plans_the_kernels_of_the_device(
     assert main(["run", "kernels", "--file", str(path), "--case", "x-y", "--device", "cpu", "--dry-run"]) == 2
 
 
-def test_without_a_file_a_kernel_has_a_name_but_runs_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_file_no_kernel_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an attached host and in the dashboard."""
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
-    suite = SUITES["kernels"]
-    task = spec(CASE, "bfloat16")
-    assert TaskSpec.from_json(task.to_json()) == task
     with pytest.raises(BadRequest):
-        suite.check_listed(CASE)  # a host, or a request to one
+        TaskSpec.from_json(spec(CASE, "bfloat16").to_json())
     with pytest.raises(BadRequest):
-        suite.case("../triton-0")
-    with pytest.raises(TaskFailure) as raised:
-        kernels_run.run(task, Report(tmp_path))
-    assert raised.value.code == "unknown_kernel"
+        plan(Selection("kernels", "cuda"))
 
 
 @pytest.mark.parametrize(
