@@ -1,14 +1,15 @@
 """Rules of judging, targets, streams and the audit log over the API."""
 
+from dataclasses import fields
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Query, Router, Status
 from ninja.schema import Schema
-from pydantic import Field
+from pydantic import Field, create_model
 
 from hud.accounts import audit, ci_tokens
 from hud.accounts.access import address_of
@@ -17,14 +18,16 @@ from hud.accounts.limits import CI_KEYS, KEYS
 from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
+from hud.corrections import background
+from hud.corrections.deletion import Deletion
 from hud.corrections.streams import StreamChanges, change
 from hud.judging.rules import write
-from hud.models import ApiKey, Metric, Target, Threshold
+from hud.models import ApiKey, Correction, Metric, Target, Threshold
 from hud.models.streams import NAME_PATTERN
 from hud.points import streams
 from hud.points.nights import Subject
 from hud.points.streams import StreamLine, measured_by, subjects
-from hud.problems import Problem
+from hud.problems import Problem, row_of
 from hud.runs.streams import of_new_key
 from runner.formats.errors import Fault
 
@@ -233,3 +236,36 @@ def post_github_key(request: HttpRequest, given: GithubTokenIn) -> Status[dict[s
             stream=of_new_key(name, "", scopes=scopes, owner=None, is_operator=True),
         )
     return Status(201, {"key": secret, "scopes": key.scopes, "expires": key.expires})
+
+
+_COUNTS: dict[str, Any] = {field.name: (int, ...) for field in fields(Deletion)}
+DeletionOut = create_model(
+    "DeletionOut",
+    __base__=Schema,
+    __doc__="Counts of what was deleted, or with `dry_run` of what would be.",
+    verdicts=(int, Field(alias="points", description="the old name of `points`, which have them")),
+    **_COUNTS,
+)
+
+
+@of_table(background.COLUMNS)
+class CorrectionOut(Schema):
+    """A deletion or renaming in the background: `done_rows` of about `rows` points or experiments."""
+
+
+DELETED: dict[Any, Any] = {200: DeletionOut, 202: CorrectionOut, 409: Error}
+
+
+def deletion_answer(response: HttpResponse, done: Deletion | Correction) -> Status[dict[str, Any]]:
+    """Return the counts of a deletion, or where its progress is told."""
+    if isinstance(done, Deletion):
+        return Status(200, done.to_json())
+    row = background.COLUMNS.row(done)
+    response["Location"] = row["links"]["self"]
+    return Status(202, row)
+
+
+@router.get("/corrections/{int:correction_id}", response=CorrectionOut, tags=["runs"])
+def get_correction(request: HttpRequest, correction_id: int) -> dict[str, Any]:
+    """Get the progress of a deletion or renaming in the background."""
+    return background.COLUMNS.row(row_of(Correction, correction_id))

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import fields
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
@@ -11,10 +10,11 @@ from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Schema, Status
-from pydantic import Field, create_model
+from pydantic import Field
 
 from hud.accounts.keys import effective_scopes, request_of
 from hud.accounts.limits import RUNS
+from hud.api.administration import DELETED, deletion_answer
 from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.experiments import stream_of
 from hud.api.schemas import (
@@ -29,13 +29,12 @@ from hud.api.schemas import (
     parameter,
 )
 from hud.corrections import background
-from hud.corrections.deletion import Deletion, uploads_of
+from hud.corrections.deletion import uploads_of
 from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import plan_of
 from hud.models import (
     Aliases,
     Artifact,
-    Correction,
     Experiment,
     Host,
     IdempotencyKey,
@@ -289,25 +288,7 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
 
-_COUNTS: dict[str, Any] = {field.name: (int, ...) for field in fields(Deletion)}
-DeletionOut = create_model(
-    "DeletionOut",
-    __base__=Schema,
-    __doc__="Counts of what was deleted, or with `dry_run` of what would be.",
-    verdicts=(int, Field(alias="points", description="the old name of `points`, which have them")),
-    **_COUNTS,
-)
-
-
-@of_table(background.COLUMNS)
-class CorrectionOut(Schema):
-    """A deletion or renaming in the background: `done_rows` of about `rows` points or experiments."""
-
-
-_DELETED: dict[Any, Any] = {200: DeletionOut, 202: CorrectionOut, 409: Error}
-
-
-@router.delete("/runs/{int:run_id}", response=_DELETED)
+@router.delete("/runs/{int:run_id}", response=DELETED)
 def delete_run(
     request: HttpRequest, response: HttpResponse, run_id: int, dry_run: bool = False
 ) -> Status[dict[str, Any]]:
@@ -316,10 +297,10 @@ def delete_run(
     in uploads of the key's owner within a day."""
     run = row_of(Run, run_id)
     check_may_delete(request, uploads_of(run))
-    return _deleted(response, background.delete(run, who=who(request), dry_run=dry_run))
+    return deletion_answer(response, background.delete(run, who=who(request), dry_run=dry_run))
 
 
-@router.delete("/uploads/{int:upload_id}", response=_DELETED)
+@router.delete("/uploads/{int:upload_id}", response=DELETED)
 def delete_upload(
     request: HttpRequest, response: HttpResponse, upload_id: int, dry_run: bool = False
 ) -> Status[dict[str, Any]]:
@@ -327,21 +308,7 @@ def delete_upload(
     large one in the background (202). The same file can be uploaded again at once. Scopes as for a run."""
     upload = row_of(Upload, upload_id, related="key")
     check_may_delete(request, [upload])
-    return _deleted(response, background.delete(upload, who=who(request), dry_run=dry_run))
-
-
-def _deleted(response: HttpResponse, done: Deletion | Correction) -> Status[dict[str, Any]]:
-    if isinstance(done, Deletion):
-        return Status(200, done.to_json())
-    row = background.COLUMNS.row(done)
-    response["Location"] = row["links"]["self"]
-    return Status(202, row)
-
-
-@router.get("/corrections/{int:correction_id}", response=CorrectionOut)
-def get_correction(request: HttpRequest, correction_id: int) -> dict[str, Any]:
-    """Get the progress of a deletion or renaming in the background."""
-    return background.COLUMNS.row(row_of(Correction, correction_id))
+    return deletion_answer(response, background.delete(upload, who=who(request), dry_run=dry_run))
 
 
 @router.post("/runs/{int:run_id}/cancel", response=RunOut)
