@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import schemathesis
 from django.test import Client
+from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
@@ -26,7 +27,7 @@ from hud.accounts.keys import create_key
 from hud.accounts.roles import SCOPES
 from hud.api import api, host_api
 from hud.ingest import ingest
-from hud.models import Experiment
+from hud.models import Correction, Experiment
 from runner.formats.parameters import Parameters
 from runner.schema.protocol import PROTOCOL
 from tests.support.claims import attach, claim, request
@@ -79,6 +80,9 @@ def make_world() -> World:
     _key, secret = create_key(name="fuzz", scopes=list(SCOPES), who="t", host=accelerator.host)
     parts = {
         "run_id": run.pk,
+        "correction_id": Correction.objects.create(
+            action="run.delete", subject="gone", arguments={"id": 0}, rows=1, finished=timezone.now()
+        ).pk,
         "upload_id": 1_000_000,  # none: deleting the only upload would take the other calls' experiment
         "experiment": Experiment.objects.get().pk,
         "metric": "memory_bandwidth(GB/s)",
@@ -146,6 +150,7 @@ def _calls() -> list[tuple[str, str]]:
         "bisect_id": "1",
         "annotation_id": "1",
         "upload_id": "1",
+        "correction_id": "1",
         "artifact_id": "1",
         "host_id": "1",
         "schedule_id": "1",

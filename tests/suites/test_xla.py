@@ -377,7 +377,7 @@ def test_its_page_says_what_codes_mean_and_compares_openxla_with_inductor(
 ) -> None:
     call_command("ingest", str(SAMPLE.parent), "--json")
     # a suite's page with the former names of its address, one for this part, one as its run is not judged
-    with django_assert_num_queries(13):
+    with django_assert_num_queries(17):
         text = client.get("/suites/xla/?stream=samples").content.decode()
     found = {(line.case, line.mode): line for line in page_part("samples")["comparisons"]}
     assert set(found) == {
