@@ -143,7 +143,7 @@ class RunSubject(NamedRow):
 
 
 class RunSummary(NamedRow):
-    """What the page of a large run reads in place of its points: `hud.points.summaries` makes it."""
+    """Counts and order of the points of a large run, for its page: `hud.points.summaries` makes them."""
 
     run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="+")
     version = models.CharField(max_length=200)  # of what it was made of
@@ -152,7 +152,7 @@ class RunSummary(NamedRow):
 
 
 class KeptValue(NamedRow):
-    """What `hud.points.kept` keeps beyond a process."""
+    """A value of `hud.points.kept` that outlives a process."""
 
     digest = models.CharField(max_length=64, primary_key=True)  # of its key
     value = models.BinaryField()

@@ -1,4 +1,4 @@
-"""What is launched: a process of a task or a pair of them, and where and how."""
+"""Describe what is launched: a process of a task, or a pair of them, with folder and interpreters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
