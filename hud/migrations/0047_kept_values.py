@@ -1,4 +1,4 @@
-"""What was computed of nights is kept beyond a process."""
+"""Store what was computed of nights, for other processes and the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the archive answers is what plain Python computes of the same points."""
+"""Compare the answers of the archive with plain Python over the same points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is large is deleted and renamed in parts: the same comes out, uploads come between, and nothing is
+"""Delete and rename in parts what is large: the same comes out, uploads come between, and nothing is
 lost where a process dies."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a test of measuring leaves in its process, which the next one must not meet."""
+"""Begin each test of measuring without what the one before left in the process."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_every_candidate_is_forced_and_the_one_of_the_model_first(
         (launcher,) = tuner.launchers
         assert launcher.config.found_by_coordesc
         forced.append(launcher.config.kwargs["XBLOCK"])
-        time.sleep(launcher.config.kwargs["XBLOCK"] / 1e6)
+        time.sleep(launcher.config.kwargs["XBLOCK"] / 1e5)  # how long this kernel runs
 
     module = SimpleNamespace(get_args=lambda: [torch.zeros(64), 64], call=call, tuner=tuner)
     monkeypatch.setattr(kernels_run, "_imported", lambda _file: module)
@@ -103,7 +103,7 @@ def test_every_candidate_is_forced_and_the_one_of_the_model_first(
     metrics = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
     info = metrics["compiled_latency_ms"]["extra_info"]
     first, second, third = (info["candidates"][text] for text in texts)
-    assert 128 < first < second
+    assert 1280 < first < second
     assert "out of resources" in third
     assert info["config"] == texts[0]
     (ratio, *_), (time_ms, *_) = (
