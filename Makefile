@@ -42,7 +42,7 @@ lint: .venv/dev.stamp
 	@$(PY) -m tests.names
 
 soak: .venv/dev.stamp
-	@exec $(PY) -m pytest -m soak -v
+	@exec $(PY) -m pytest -m soak -v -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: .venv/dev.stamp
 	@exec $(PY) -m tests.bench $(PART)

@@ -112,7 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
     if "soak" in config.getoption("-m"):
-        items.sort(key=lambda item: item.path.name != "test_load.py")
+        items.sort(key=lambda item: not item.get_closest_marker("alone"))
         return
     chosen = [item for item in items if not item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

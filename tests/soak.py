@@ -1,11 +1,15 @@
 """`make soak`: one run of at most `SOAK_LIMIT_MINUTES`, with a table at its end of what each test took and
-showed."""
+showed. Tests mostly wait, so several run at a time; one marked `alone` has the machine for itself."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +58,13 @@ class Table:
     def pytest_runtest_setup(self) -> None:
         if self._minutes() > LIMIT_MINUTES:
             pytest.skip(_OVER)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        run = getattr(item.config, "workerinput", {}).get("testrunuid", os.getpid())
+        with Path(tempfile.gettempdir(), f"soak-{run}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+            return (yield)
 
     def _minutes(self) -> float:
         return (time.monotonic() - self._started) / 60

@@ -19,9 +19,7 @@ _TRITON = re.compile(r"^def (triton_\w+)\(", re.MULTILINE)
 _CPP = re.compile(r'extern "C"\s+void\s+\w+\((?P<parameters>[^{;]*)\)\s*\{')
 _INDEX = re.compile(r"index out of bounds: 0 <= \w+ < (\d+)L*\b")
 
-_HEAD = """import torch
-from torch._dynamo.testing import rand_strided
-"""
+_HEAD = "import torch\n"
 _ARGS = """
 
 def get_args():
@@ -30,9 +28,12 @@ def get_args():
 
 
 def _operand(dtype, sizes, strides, bound):
-    if dtype.is_floating_point or dtype.is_complex:
-        return rand_strided(sizes, strides, device=DEVICE, dtype=dtype)
-    return torch.empty_strided(sizes, strides, device=DEVICE, dtype=dtype).random_(bound)
+    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+    if dtype.is_floating_point or dtype.is_complex:  # none below 0, whose root is slower to take
+        numbers = torch.rand(count, device=DEVICE).to(dtype)
+    else:
+        numbers = torch.empty(count, device=DEVICE, dtype=dtype).random_(bound)
+    return numbers.as_strided(sizes, strides)
 
 """
 _OF_TRITON = """

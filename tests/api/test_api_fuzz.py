@@ -41,7 +41,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-REQUESTS, MANY_REQUESTS = 8, 1200  # for each call
+REQUESTS, MANY_REQUESTS = 8, 300  # for each call
 NOWHERE = "00000000-0000-0000-0000-000000000000"
 
 

@@ -20,8 +20,12 @@ from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.soak
-EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "2")), int(os.environ.get("GATE_PLANTED", "1"))
+EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "0")), int(os.environ.get("GATE_PLANTED", "0"))
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.alone,
+    pytest.mark.skipif(not EQUAL + PLANTED, reason="GATE_EQUAL and GATE_PLANTED say how many"),
+]
 _SLOW = "ATEN_CPU_CAPABILITY=default"  # inductor then writes code without vectors
 CASE = ["--suite", "micro", "--case", "layer_norm", "--opt", "D=[256]", "--budget", "40", "--format", "json"]
 

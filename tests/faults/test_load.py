@@ -37,7 +37,7 @@ from tests.soak import Figures
 from tests.support.records import as_list, v3_record
 from tests.support.servers import end_process, start_process
 
-pytestmark = [pytest.mark.soak, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.soak, pytest.mark.alone, pytest.mark.django_db(transaction=True)]
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "20"))
 HOSTS, RUN_EVERY_S = 20, 40

@@ -123,10 +123,33 @@ def test_the_command_plans_the_kernels_of_the_device(
         ("cuda", CASE, "bfloat16"),
         ("cpu", f"cpp_fused_0-{digest('other')}", "float32"),
     ):
-        assert main(["run", "kernels", "--file", str(path), "--device", device, "--dry-run"]) == 0
-        (line,) = capsys.readouterr().out.splitlines()
-        assert f"run kernels --file {path} --case {name} --mode inference --dtype {dtype} " in line
+        for more, case in (([], kernels.ALL), (["--case", name], name)):
+            assert main(["run", "kernels", "--file", str(path), "--device", device, "--dry-run", *more]) == 0
+            (line,) = capsys.readouterr().out.splitlines()
+            assert f"run kernels --file {path} --case {case} --mode inference --dtype {dtype} " in line
     assert main(["run", "kernels", "--file", str(path), "--case", "x-y", "--device", "cpu", "--dry-run"]) == 2
+
+
+@needs_compiler
+def test_kernels_after_one_that_takes_the_process_down_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "\n{\n    %s\n}\n"
+    head = 'extern "C"  void kernel(const float* in_ptr0)'
+    lines = ("", "__builtin_trap();", "", "volatile int* nothing = 0; *nothing = 1;", "")
+    codes = [with_operands(head + body % line, [["float32", [4], [1]]], []) for line in lines]
+    rows: list[dict[str, Any]] = [
+        {"name": f"cpp_fused_{number}", "binary": BINARY, "code": code} for number, code in enumerate(codes)
+    ]
+    monkeypatch.setenv(kernels.VARIABLE, str(export(tmp_path / "kernels.json", *rows)))
+    outcome = kernels_run.run(spec(kernels.ALL, "float32", repeat=20), Report(tmp_path))
+    assert outcome is not None
+    assert outcome.status == "crashed"
+    statuses = {
+        record["model"]["name"]: record["metric"]["extra_info"]["status"] for record in records_in(tmp_path)
+    }
+    assert list(statuses.values()) == ["ok", "crashed", "ok", "crashed", "ok"]
+    assert [task.case for task in plan(Selection("kernels", "cpu"))] == [kernels.ALL]
 
 
 def test_without_a_file_no_kernel_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from runner.schema.records import MOST_APART, MOST_ERROR
 from runner.schema.statistics import block_standard_error
 from tests.support.servers import ROOT
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.alone]
 SUITES = (
     "micro --case layer_norm --case gemv --case gather_gemv --case mlp_layer_norm_gelu",
     "gpt_fast --case toy-llama",

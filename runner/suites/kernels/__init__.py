@@ -1,7 +1,8 @@
 """Kernels that a HUD stored, as benchmarks: each runs alone, called as in the model that it comes from.
 
 They are known only to processes that are given an export (`GET /api/v1/kernels`). A case is named after the
-kernel and its binary, so that it stays the same with another Triton.
+kernel and its binary, so that it stays the same with another Triton. `all` stands for those of a dtype, which
+share a process.
 """
 
 import gzip
@@ -10,7 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +27,7 @@ METRICS = {  # latency and bandwidth
     "cuda": ("device_latency_ms", "device_bandwidth_gbps"),
     "cpu": ("compiled_latency_ms", "call_bandwidth_gbps"),
 }
+ALL = "all"
 _CASE = re.compile(r"\w{1,200}-[0-9a-f]{16}", re.ASCII)
 _MOST_BYTES = 64 * 2**20
 
@@ -63,21 +65,38 @@ class StoredKernel:
 @dataclass(frozen=True)
 class KernelSuite(Suite):
     def case(self, name: str) -> Case:
-        """Return a kernel of the export. Raise BadRequest elsewhere, as on an attached host."""
-        if (kernel := stored_kernels().get(name)) is None:
+        """Return `all`, or a kernel of the export. Raise BadRequest elsewhere, as on an attached host."""
+        stored = stored_kernels()
+        if name == ALL and stored:
+            dtypes = dict.fromkeys(dtype for kernel in stored.values() for dtype in kernel.case.dtypes)
+            return Case(ALL, "every stored kernel of a dtype", tuple(dtypes))
+        if (kernel := stored.get(name)) is None:
             raise BadRequest(f"no kernel {name!r} here: run {self.name} --file FILE, of GET /api/v1/kernels")
         return kernel.case
 
     def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue], device: str) -> list[Case]:
         of_device = [kernel.case for kernel in stored_kernels().values() if kernel.device == device]
-        return [self.case(name) for name in names] or of_device
+        dtypes = dict.fromkeys(dtype for case in of_device for dtype in case.dtypes)
+        every = [replace(self.case(ALL), dtypes=tuple(dtypes))] if of_device else []
+        return [self.case(name) for name in names] or every
 
     def argument(self) -> str:
         path = os.environ.get(VARIABLE)
         return f"{self.name} --file {shlex.quote(path)}" if path else self.name
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        return [Expected(task.case, task.backend, task.device, task.identity(), METRICS[task.device])]
+        names = [kernel.case.name for kernel in kernels_of(task)]
+        metrics, knobs = METRICS[task.device], task.identity()
+        return [Expected(name, task.backend, task.device, knobs, metrics) for name in names]
+
+
+def kernels_of(task: TaskSpec) -> list[StoredKernel]:
+    """Return the kernels that a task measures."""
+    stored = stored_kernels()
+    if task.case != ALL:
+        return [stored[task.case]]
+    of_device = (kernel for kernel in stored.values() if kernel.device == task.device)
+    return [kernel for kernel in of_device if task.dtype in kernel.case.dtypes]
 
 
 def stored_kernels() -> Mapping[str, StoredKernel]:
@@ -108,4 +127,5 @@ SUITE = KernelSuite(
     backends=("inductor",),
     options=options_of("kernels"),
     file_variable=VARIABLE,
+    timeout_s=3600,
 )

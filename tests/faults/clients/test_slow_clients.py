@@ -28,7 +28,7 @@ MIB, BODIES = 2**20, 24
 FEW, MANY = 16, 200  # the web has four threads
 NUMBERS = [
     *((number, PATIENCE_S) for number in (FEW, MANY)),
-    *(pytest.param(number, IDLE_S, marks=pytest.mark.soak) for number in (FEW, MANY)),
+    *(pytest.param(number, IDLE_S, marks=[pytest.mark.soak, pytest.mark.alone]) for number in (FEW, MANY)),
 ]
 
 
