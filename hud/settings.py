@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hud.hosts import queues
+from hud.replica import REPLICA
 from hud.server import embedded, names
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -168,6 +169,7 @@ MIDDLEWARE = [
     "hud.server.access_log.AccessLogMiddleware",
     "hud.server.names.HttpsMiddleware",
     "hud.sql.PreparedReadsMiddleware",
+    "hud.replica.ReplicaMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -217,6 +219,9 @@ DATABASES: dict[str, dict[str, Any]] = {
         **embedded.database_settings(HUD_DATA),
     }
 }
+if os.environ.get("DATABASE_REPLICA_URL"):
+    DATABASES[REPLICA] = {**DATABASES["default"], **embedded.database_of("DATABASE_REPLICA_URL")}
+    DATABASE_ROUTERS = ["hud.replica.Router"]
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4, since every measurement has series and run ids
 
 REDIS_URL = embedded.redis_url(HUD_DATA, SECRET_KEY)

@@ -19,6 +19,8 @@ from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from psycopg.types.datetime import TimestamptzLoader
 
+from hud.replica import reading
+
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 Ints: TypeAlias = NDArray[np.int64]
@@ -64,9 +66,10 @@ class PreparedReadsMiddleware:
 
 
 def _cursor(*, binary: bool = False) -> CursorWrapper:
-    cursor = connection.cursor()
+    database = reading()
+    cursor = database.cursor()
     if _prepares.get():
-        cursor.cursor = Cursor(connection.connection)  # Django's puts the parameters into the statement
+        cursor.cursor = Cursor(database.connection)  # Django's puts the parameters into the statement
         cursor.cursor.format = Format(binary)
     # psycopg's in C; Django's, in Python, takes 18 times as long
     cursor.adapters.register_loader("timestamptz", TimestamptzLoader)

@@ -23,7 +23,15 @@ if "HUD_TEST_DATA" not in os.environ:
     # directly below /tmp: a socket's path must stay short
     os.environ["HUD_TEST_DATA"] = tempfile.mkdtemp(prefix="hud-tests-", dir="/tmp")
     atexit.register(_remove, os.environ["HUD_TEST_DATA"], os.getpid())
-    for name in ("DATABASE_URL", "REDIS_URL", "HUD_ENV", "ALLOWED_HOSTS", "HUD_PUBLIC_READ", "SECRET_KEY"):
+    for name in (
+        "DATABASE_URL",
+        "DATABASE_REPLICA_URL",
+        "REDIS_URL",
+        "HUD_ENV",
+        "ALLOWED_HOSTS",
+        "HUD_PUBLIC_READ",
+        "SECRET_KEY",
+    ):
         os.environ.pop(name, None)
 _worker = os.environ.get("PYTEST_XDIST_WORKER")
 if _worker and Path(os.environ["HUD_TEST_DATA"]).name != _worker:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
 from django.db.models import Count, F, Min, Model, QuerySet, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -55,8 +55,9 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 def node_problems() -> dict[str, str]:
     """Return what this node needs, each with its problem, or ''."""
-    components = {"database": _database_problem(), "disk": _disk_problem()}
-    if not components["database"]:
+    problems = [_database_problem(name) for name in settings.DATABASES]  # a replica alone has pages too
+    components = {"database": problems[0] if all(problems) else "", "disk": _disk_problem()}
+    if not problems[0]:
         components["data_folder"] = files_problem()
     return components
 
@@ -99,9 +100,10 @@ class ProbeMiddleware(MiddlewareMixin):
         return answer
 
 
-def _database_problem() -> str:
+def _database_problem(name: str = DEFAULT_DB_ALIAS) -> str:
     try:
-        fetch_tuples("SELECT 1 FROM hud_metric LIMIT 1", {})
+        with connections[name].cursor() as cursor:
+            cursor.execute("SELECT 1 FROM hud_metric LIMIT 1")
     except (DatabaseError, InterfaceError):
         return "the database does not answer"
     return ""

@@ -118,16 +118,21 @@ def run_folder(data: Path) -> Path:
 
 def database_settings(data: Path) -> dict[str, Any]:
     """Return Django's settings for the database of `DATABASE_URL`, or for the embedded one."""
-    url = os.environ.get("DATABASE_URL", "")
-    if not url:
+    if not os.environ.get("DATABASE_URL"):
         return {"NAME": "hud", "USER": "hud", "HOST": str(run_folder(data)), "PORT": PORT}
+    return database_of("DATABASE_URL")
+
+
+def database_of(variable: str) -> dict[str, Any]:
+    """Return Django's settings for the database whose URL an environment variable has."""
+    url = os.environ[variable]
     if not url.startswith(("postgresql://", "postgres://")):
-        raise ValueError("DATABASE_URL must start with postgresql://; no other database is supported")
+        raise ValueError(f"{variable} must start with postgresql://; no other database is supported")
     try:
         given: dict[str, Any] = {"connect_timeout": 5, "port": PORT, **conninfo_to_dict(url)}
         given["port"] = int(given["port"])
     except (psycopg.ProgrammingError, ValueError):  # whose text may have the password
-        raise ValueError("DATABASE_URL is no postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
+        raise ValueError(f"{variable} is no postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
     settings = {setting: given.pop(name, "") for name, setting in _ADDRESS.items()}
     return {**settings, "OPTIONS": given}
 

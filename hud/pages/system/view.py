@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import django
-from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString
@@ -16,6 +15,7 @@ from hud.hosts import heartbeats, queues
 from hud.judging.regressions import fleet
 from hud.pages import data
 from hud.pages.health import failed_requests, node_problems, shared_parts, site_figures
+from hud.sql import fetch_tuples
 from hud.tables.formatting import ago, bytes_text, duration, plain, plain_count
 from hud.tables.html import NOTHING, badge_html, facts, join, span
 from hud.tables.table import Column, DataTable
@@ -100,9 +100,7 @@ def _value(figure: Figure) -> str:
 
 
 def _versions() -> dict[str, str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW server_version")
-        (postgresql,) = cursor.fetchone()
+    ((postgresql,),) = fetch_tuples("SHOW server_version")
     try:
         with queues.connect() as redis:
             server = redis.info("server")

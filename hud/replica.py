@@ -1,0 +1,122 @@
+"""Pages from a replica: what a request without a key reads comes from the database of `DATABASE_REPLICA_URL`,
+everything else from the primary.
+
+A visitor who wrote reads the primary until the replica has what was written. While the primary is away the
+replica answers alone, and pages say so.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import MiddlewareNotUsed
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpRequest, HttpResponse
+
+REPLICA = "replica"
+_COOKIE, _COOKIE_S = "written", 60  # where in the primary's log a visitor's last change is
+_POSITION = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
+_START = "0/0"
+_AWAY_S = 5  # that a database which did not answer is not asked
+_LOGIN = "/login/"  # where requests that only read write too
+_AWAY = (DatabaseError, InterfaceError)
+# Whether it hears from the primary, has what was written up to a position, and is less than 10 s behind
+_STATE = """
+    SELECT EXISTS (SELECT FROM pg_stat_wal_receiver), coalesce(pg_last_wal_replay_lsn() >= %s::pg_lsn, false),
+        pg_last_wal_receive_lsn() <= pg_last_wal_replay_lsn()
+            OR pg_last_xact_replay_timestamp() > clock_timestamp() - interval '10 s',
+        pg_last_xact_replay_timestamp()
+"""
+_reading: ContextVar[str] = ContextVar("reading", default=DEFAULT_DB_ALIAS)
+
+
+def reading() -> BaseDatabaseWrapper:
+    """Return the connection that this request reads by."""
+    return connections[_reading.get()]
+
+
+class Router:
+    """Read the replica in the requests that may, and write the primary."""
+
+    def db_for_read(self, _model: Any, **_hints: Any) -> str:
+        return _reading.get()
+
+    def db_for_write(self, _model: Any, **_hints: Any) -> str:
+        return DEFAULT_DB_ALIAS
+
+    def allow_relation(self, *_rows: Any, **_hints: Any) -> bool:
+        return True
+
+    def allow_migrate(self, database: str, _app: str, **_hints: Any) -> bool:
+        return database == DEFAULT_DB_ALIAS
+
+
+class _Replica(NamedTuple):
+    is_fed: bool
+    has_position: bool
+    is_near: bool
+    newest: datetime | None  # of the changes that it has
+
+
+class ReplicaMiddleware:
+    """Choose the database that a request reads. `request.alone_since` has the time of the replica's newest
+    change where the primary is away."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        if REPLICA not in settings.DATABASES:
+            raise MiddlewareNotUsed
+        self._get_response = get_response
+        self._away: dict[str, float] = {}  # by database: when it did not answer
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        has_key = "Authorization" in request.headers  # whose use is noted
+        if request.method not in {"GET", "HEAD"}:
+            response = self._get_response(request)
+            if not has_key and response.status_code < HTTPStatus.BAD_REQUEST:
+                self._note_position(response)
+            return response
+        if has_key or request.path.startswith(_LOGIN):
+            return self._get_response(request)
+        position = request.COOKIES.get(_COOKIE, "")
+        rows = self._asked(REPLICA, _STATE, position if _POSITION.fullmatch(position) else _START)
+        replica = _Replica(*rows[0]) if rows else None
+        if replica is None:
+            return self._get_response(request)
+        if not all(replica[:3]):
+            if self._asked(DEFAULT_DB_ALIAS, "SELECT 1"):
+                return self._get_response(request)
+            request.alone_since = replica.newest  # type: ignore[attr-defined]
+        token = _reading.set(REPLICA)
+        try:
+            return self._get_response(request)
+        finally:
+            _reading.reset(token)
+
+    def _asked(self, database: str, statement: str, *params: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement; none from a database that is away."""
+        if time.monotonic() - self._away.get(database, -_AWAY_S) < _AWAY_S:
+            return []
+        try:
+            with connections[database].cursor() as cursor:
+                cursor.execute(statement, params)
+                return list(cursor.fetchall())
+        except _AWAY:
+            connections[database].close()
+            self._away[database] = time.monotonic()
+            return []
+
+    def _note_position(self, response: HttpResponse) -> None:
+        with suppress(*_AWAY), connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
+            (position,) = cursor.fetchone()
+            secure = settings.SESSION_COOKIE_SECURE
+            response.set_cookie(
+                _COOKIE, position, max_age=_COOKIE_S, secure=secure, httponly=True, samesite="Lax"
+            )
