@@ -18,7 +18,8 @@ from hud.server.backup import ADVISORY_LOCK
 from hud.sql import execute, fetch_tuples
 
 logger = logging.getLogger(__name__)
-_LOCK_S = 3  # whoever wants to read or write waits behind it for so long
+# Who wants to read or write waits behind it. Less than `deadlock_timeout`: no statement of theirs is ended
+_LOCK_MS = 900
 _MOST_AT_ONCE = 3  # partitions: a clock that is years ahead would make hundreds
 
 
@@ -82,24 +83,23 @@ def alone(table: str) -> Iterator[None]:
     """Run a transaction that gives up where it had to wait for long. Raise PartitionsBusyError."""
     try:
         with transaction.atomic():
-            execute(f"SET LOCAL lock_timeout = '{_LOCK_S * 1000:.0f}ms'")
+            execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
             if fetch_tuples("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK]) != [(True,)]:
                 raise PartitionsBusyError("a backup is being written; try again once it is complete")
             yield
     except OperationalError as error:
         if not isinstance(error.__cause__, LockNotAvailable):
             raise
-        message = f"{table} is in use by a statement of over {_LOCK_S} s, such as a large upload; try again"
-        raise PartitionsBusyError(message) from error
+        raise PartitionsBusyError(f"{table} is in use, as by a large upload; try again") from error
 
 
 def partition(table: LargeTable) -> None:
     """Make a table the first partition of one that takes its name, its keys, its indexes and its views."""
     name, first = table.name, f"{table.name}_first"
     with alone(name):
-        execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
-        bound = table.next_bound()
         indexes, views = (dict(fetch_tuples(statement, [name])) for statement in (_INDEXES, _VIEWS))
+        execute(f"LOCK TABLE {', '.join([*views, name])} IN ACCESS EXCLUSIVE MODE")  # as readers lock them
+        bound = table.next_bound()
         statements = [
             *(f"DROP VIEW {view}" for view in views),
             *(f"ALTER INDEX {index} RENAME TO {index}_first" for index in indexes),

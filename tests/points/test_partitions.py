@@ -234,7 +234,7 @@ def test_partitions_are_backed_up_and_restored(
 def test_a_table_in_use_stays_as_it_is(
     own_database: backup.Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "_LOCK_S", 0.1)
+    monkeypatch.setattr(partitions, "_LOCK_MS", 100)
     upload(0, 1.0, 2.0)
     with embedded.connect(own_database.database) as other:
         for statement in ("SELECT FROM hud_point", f"SELECT pg_advisory_lock({backup.ADVISORY_LOCK})"):
