@@ -43,9 +43,11 @@ def waiting(stream_id: int | None = None) -> Waiting:
         """
         WITH pending AS (
             SELECT id, stream_id FROM hud_series WHERE touched_at IS NOT NULL
-            UNION SELECT s.id, s.stream_id FROM hud_unjudgedrun u
-            JOIN hud_run r ON r.id = u.run_id AND r.state <> ALL(%(active)s)
-            JOIN hud_point p ON p.run_id = r.id JOIN hud_series s ON s.id = p.series_id
+            UNION SELECT s.id, s.stream_id FROM hud_unjudgedrun u -- OFFSET 0: whatever the planner takes it for
+            CROSS JOIN LATERAL (
+                SELECT id FROM hud_run WHERE id = u.run_id AND state <> ALL(%(active)s) OFFSET 0) r
+            CROSS JOIN LATERAL (SELECT series_id FROM hud_point WHERE run_id = r.id OFFSET 0) p
+            CROSS JOIN LATERAL (SELECT id, stream_id FROM hud_series WHERE id = p.series_id OFFSET 0) s
         )
         SELECT count(*) FILTER (WHERE %(stream)s::int IS NULL OR stream_id = %(stream)s), count(*),
             (SELECT began FROM hud_backlog LIMIT 1), (SELECT at FROM hud_backlog LIMIT 1),
