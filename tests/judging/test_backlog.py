@@ -13,14 +13,16 @@ from hud.ingest import ingest
 from hud.judging.backlog import note_round, waiting
 from hud.judging.judge import process_pending
 from hud.models import Backlog, Stream
+from hud.sql import execute, fetch_tuples
 from runner.formats.parameters import Parameters
 from tests.support.records import as_lines, v3_record
 
 pytestmark = pytest.mark.django_db
 
 
-def upload(stream: str, cases: int) -> None:
-    records = (v3_record(case=f"case {number}") for number in range(cases))
+def upload(stream: str, cases: int, day: int = 0) -> None:
+    time = 1_700_000_000 + day * 86_400
+    records = (v3_record(case=f"case {number}", timestamp=time) for number in range(cases))
     ingest(as_lines(*records), Parameters(stream=stream))
 
 
@@ -32,6 +34,25 @@ def test_what_waits_is_counted_by_stream_until_it_is_judged() -> None:
     while process_pending():
         pass
     assert waiting().series == 0
+
+
+def test_points_that_are_judged_are_not_read() -> None:
+    """Though the planner knows nothing of a table that is mostly empty."""
+    for day in range(20):
+        upload("nightly", 10, day)
+    while process_pending(10**6):
+        pass
+    upload("nightly", 3, 20)
+    execute("SET LOCAL enable_seqscan = off")  # of a table this small all pages are read
+    before = points_read()
+    assert waiting().series == 3
+    assert points_read() - before <= 3
+
+
+def points_read() -> int:
+    statement = """SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0) FROM pg_stat_xact_user_tables
+        WHERE relname = 'hud_point'"""
+    return int(fetch_tuples(statement)[0][0])
 
 
 def test_the_end_follows_from_the_rate_so_far() -> None:
