@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from django.db import OperationalError, transaction
 from psycopg.errors import LockNotAvailable
 
-from hud.server.backup import ADVISORY_LOCK
 from hud.sql import execute, fetch_tuples
 
 logger = logging.getLogger(__name__)
@@ -84,13 +83,11 @@ def alone(table: str) -> Iterator[None]:
     try:
         with transaction.atomic():
             execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
-            if fetch_tuples("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK]) != [(True,)]:
-                raise PartitionsBusyError("a backup is being written; try again once it is complete")
             yield
     except OperationalError as error:
         if not isinstance(error.__cause__, LockNotAvailable):
             raise
-        raise PartitionsBusyError(f"{table} is in use, as by a large upload; try again") from error
+        raise PartitionsBusyError(f"{table} is in use, as by a backup or a large upload") from error
 
 
 def partition(table: LargeTable) -> None:
@@ -129,6 +126,15 @@ def make_ahead(table: LargeTable) -> list[str]:
             )
             execute(";\n".join(statements))
     return made
+
+
+def of_runs() -> list[tuple[str, str]]:
+    """Return the partitions of measurements, with their bounds."""
+    return fetch_tuples(
+        """SELECT inhrelid::regclass::text, pg_get_expr(relpartbound, inhrelid)
+        FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = %s::regclass ORDER BY 1""",
+        [MEASUREMENTS.name],
+    )
 
 
 def _move(table: LargeTable, source: str, which: str) -> str:

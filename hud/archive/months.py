@@ -8,6 +8,7 @@ where its runs have other versions: after a deletion, a replacement, a merge, a 
 import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from hud import partitions
 from hud.files import files
-from hud.models import ArchivedMonth
+from hud.models import ArchivedMonth, DetailedMeasurement
 from hud.models.archive import POINTS, SAMPLES
 from hud.server.embedded import make_folder
 from hud.sql import execute, fetch_tuples, int_array
@@ -40,6 +42,10 @@ class ClosedMonth:
     month: date
     versions: str  # of the rows of its runs
     run_ids: list[int]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"runs": int_array(self.run_ids), "versions": self.versions}
 
 
 def closed_months(only: ArchivedMonth | ClosedMonth | None = None) -> list[ClosedMonth]:
@@ -107,19 +113,49 @@ class OldSamples:
 
     def measure(self) -> tuple[int, int]:
         statement = f"SELECT count(*), coalesce(sum(pg_column_size(samples)), 0) FROM {_SAMPLES}"  # noqa: S608 — constants  # nosec B608
-        rows = [fetch_tuples(statement, params)[0] for params in self._months()]
+        rows = [fetch_tuples(statement, month.params)[0] for month in self._months()]
         return sum(count for count, _bytes in rows), sum(size_bytes for _count, size_bytes in rows)
 
     def prune(self) -> Iterator[int]:
         """Drop them; yield after each batch how many went."""
-        for params in self._months():
-            while count := execute(_DROP, params):
+        if months := list(self._months()):
+            for name, bounds in partitions.of_runs():
+                count = 0
+                with suppress(partitions.PartitionsBusyError), partitions.alone(name):
+                    count = self._drop_partition(name, bounds, months)
+                yield count
+        for month in months:
+            while count := execute(_DROP, month.params):
                 yield count
 
-    def _months(self) -> Iterator[dict[str, Any]]:
+    def _drop_partition(self, name: str, bounds: str, months: list[ClosedMonth]) -> int:
+        """Drop a partition all of whose runs are of these months, with a copy without samples in its place:
+        no later row comes where single ones have gone. Return how many samples went."""
+        runs = [int_array(pk for month in months for pk in month.run_ids)]
+        others = f"SELECT FROM {name} WHERE run_id <> ALL(%s::int[])"
+        ((count,),) = fetch_tuples(f"SELECT count(samples) FROM {name} WHERE NOT EXISTS ({others})", runs)  # noqa: S608  # nosec B608
+        if count:
+            columns = ", ".join(field.column for field in DetailedMeasurement._meta.concrete_fields)
+            copied = columns.replace(" samples,", " NULL,")
+            execute(
+                f"""CREATE TABLE {name}_new (LIKE {name} INCLUDING ALL);
+                INSERT INTO {name}_new ({columns}) SELECT {copied} FROM {name};
+                LOCK TABLE {partitions.MEASUREMENTS.name} IN ACCESS EXCLUSIVE MODE"""  # noqa: S608  # nosec B608
+            )
+            if list(self._months()) != months:  # written to meanwhile
+                raise partitions.PartitionsBusyError
+            execute(
+                f"""ALTER TABLE {partitions.MEASUREMENTS.name} DETACH PARTITION {name};
+                DROP TABLE {name};
+                ALTER TABLE {name}_new RENAME TO {name};
+                ALTER TABLE {partitions.MEASUREMENTS.name} ATTACH PARTITION {name} {bounds}"""
+            )
+        return int(count)
+
+    def _months(self) -> Iterator[ClosedMonth]:
+        """Yield those that are old, and in the archive as they are."""
         before = timezone.now().date() - timedelta(days=self._days + 31)
         old = ArchivedMonth.objects.filter(month__lt=before, sampled__gt=0) if self._days else ()
         for row in old:
             if files.exists(row.file(SAMPLES)):
-                run_ids = [pk for month in closed_months(row) for pk in month.run_ids]
-                yield {"runs": int_array(run_ids), "versions": row.versions}
+                yield from (month for month in closed_months(row) if month.versions == row.versions)

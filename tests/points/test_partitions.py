@@ -17,13 +17,16 @@ from django.test import Client
 from django.utils import timezone
 
 from hud import partitions, retention
+from hud.archive import months
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.models import DetailedMeasurement, Experiment, Measurement, Point, Run
+from hud.models import ArchivedMonth, DetailedMeasurement, Experiment, Measurement, Point, Run
+from hud.models.archive import SAMPLES
 from hud.points import write
 from hud.server import backup, embedded
 from hud.sql import execute, fetch_tuples
 from runner.formats.parameters import Parameters
+from tests.archive import test_months
 from tests.points.test_write import deliver
 from tests.support.factories import create_measurement, create_run
 from tests.support.partitions import make_small, partition_small, rows_by_partition
@@ -141,6 +144,71 @@ def test_a_partition_is_made_ahead_and_takes_what_came_before_it(monkeypatch: py
     assert [table.next_bound(table.bound()) for table in partitions.TABLES] == [None, None]
 
 
+def oids() -> dict[str, int]:
+    """Return of each partition of measurements which table it is."""
+    return dict(
+        fetch_tuples(
+            "SELECT relid::regclass::text, relid::int FROM pg_partition_tree('hud_detailedmeasurement')"
+        )
+    )
+
+
+@pytest.fixture
+def archived_runs(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Runs with samples in several partitions, of which those of March 2025 are old and archived."""
+    settings.HUD_DATA = tmp_path
+    partition_small(monkeypatch)
+    for day in (0, 1, 2, 3, 4, 40):
+        test_months.upload(1.0 + day, 2.0, 4.0, day=day)
+    test_months.archive()
+    ArchivedMonth.objects.filter(month__month=4).update(versions="of before a change")
+    settings.HUD_KEEP_SAMPLES_DAYS = 30
+    return list(Run.objects.order_by("pk"))
+
+
+def test_old_partitions_are_dropped_for_ones_without_samples(archived_runs: list[Run]) -> None:
+    names = dict(
+        fetch_tuples("SELECT run_id, tableoid::regclass::text FROM hud_detailedmeasurement GROUP BY 1, 2")
+    )
+    of_april = {names.pop(archived_runs[-1].pk)}
+    before, archived = oids(), test_months.archived(SAMPLES)
+    with_samples = list(DetailedMeasurement.objects.order_by("pk").values())
+    assert sum(count for name, count in retention.batches() if name == "archived samples") == 10
+    after = oids()
+    assert (
+        {name for name, oid in before.items() if after[name] != oid} == {*names.values()} - of_april != set()
+    )
+    for row in with_samples:
+        if row["run_id"] != archived_runs[-1].pk:
+            row["samples"] = None
+    assert list(DetailedMeasurement.objects.order_by("pk").values()) == with_samples
+    assert test_months.archived(SAMPLES) == archived
+    assert len([row for row in archived if row["samples"]]) == 12
+    ArchivedMonth.objects.filter(month__month=4).delete()
+    assert test_months.archive() == ["nightly 2025-04"]
+    test_months.check_equal()
+    test_months.upload(9.0, 8.0, 7.0, day=2, replace="1")
+    assert test_months.archive() == ["nightly 2025-03"]
+    test_months.check_equal()
+    dict(retention.batches())
+    name = names[archived_runs[2].pk]
+    assert oids()[name] != after[name], "what came again has gone again"
+
+
+def test_a_partition_that_is_written_to_meanwhile_stays(
+    archived_runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = oids()
+    old = list(months.OldSamples(30)._months())
+    answers = [old]
+    monkeypatch.setattr(months.OldSamples, "_months", lambda _self: iter(answers.pop() if answers else ()))
+    left = [pk for pk, samples in DetailedMeasurement.objects.values_list("pk", "samples") if samples]
+    assert sum(months.OldSamples(30).prune()) == 10, "they go one by one"
+    assert oids() == before
+    assert fetch_tuples("SELECT relname FROM pg_class WHERE relname LIKE 'hud%new%'") == []
+    assert DetailedMeasurement.objects.count() == len(left) == 12
+
+
 def test_later_migrations_change_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     upload(0, 1.0, 2.0)
     partition_small(monkeypatch)
@@ -237,11 +305,10 @@ def test_a_table_in_use_stays_as_it_is(
     monkeypatch.setattr(partitions, "_LOCK_MS", 100)
     upload(0, 1.0, 2.0)
     with embedded.connect(own_database.database) as other:
-        for statement in ("SELECT FROM hud_point", f"SELECT pg_advisory_lock({backup.ADVISORY_LOCK})"):
-            other.execute(statement)
-            with pytest.raises(CommandError, match=r"backup|hud_point"):
-                run_command()
-            other.rollback()
-            assert partitions.POINTS.bound() is None
+        other.execute("SELECT FROM hud_point")
+        with pytest.raises(CommandError, match="hud_point"):
+            run_command()
+    assert partitions.POINTS.bound() is None
+    assert DetailedMeasurement.objects.count() == 1
     call_command("partition", verbosity=0)
     assert rows_by_partition(partitions.POINTS) == {"first": 1}
