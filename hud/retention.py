@@ -16,6 +16,7 @@ from django.db.models import BigIntegerField, Count, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
+from hud import partitions
 from hud.archive.months import OldSamples
 from hud.files import files, names_in
 from hud.models import (
@@ -105,6 +106,7 @@ def kinds() -> list[Rows | OldSamples | OrphanFiles]:
 
 def batches() -> Iterator[tuple[str, int]]:
     """Prune everything, a batch for each step; yield the kind and how many went."""
+    partitions.look_after()
     for kind in kinds():
         for count in kind.prune():
             yield kind.name, count

@@ -27,8 +27,11 @@ _VERSIONS = "md5(string_agg(concat_ws(' ', id, xmin, ctid), ',' ORDER BY id))"
 # The condition is of the statement's own snapshot: what is replaced later is locked, or another row by then
 _SAMPLES = f"""hud_detailedmeasurement WHERE run_id = ANY(%(runs)s::int[]) AND samples IS NOT NULL
     AND (SELECT {_VERSIONS} FROM hud_run WHERE id = ANY(%(runs)s::int[])) = %(versions)s"""  # noqa: S608 — as below  # nosec B608
-_DROP = f"""UPDATE hud_detailedmeasurement SET samples = NULL WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM {_SAMPLES} LIMIT 500 FOR UPDATE SKIP LOCKED))"""  # noqa: S608 — constants  # nosec B608
+# Versions of rows, and no keys, for the same reason. Each partition counts its own
+_DROP = f"""
+    WITH old AS (SELECT tableoid, ctid FROM {_SAMPLES} LIMIT 500 FOR UPDATE SKIP LOCKED)
+    UPDATE hud_detailedmeasurement m SET samples = NULL FROM old
+    WHERE m.ctid = old.ctid AND m.tableoid = old.tableoid"""  # noqa: S608 — constants  # nosec B608
 
 
 @dataclass(frozen=True)

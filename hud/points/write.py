@@ -258,11 +258,9 @@ def _merge(runs: str, series: str) -> int:
     # rows of their own that points now hold
     execute(
         """
-        DELETE FROM hud_detailedmeasurement WHERE ctid = ANY(ARRAY(
-            SELECT m.place FROM new_point new CROSS JOIN LATERAL (
-                SELECT ctid AS place FROM hud_detailedmeasurement
-                WHERE run_id = new.run_id AND series_id = new.series_id
-                    AND environment_id = new.environment_id AND repeat = new.repeat AND side = 0 OFFSET 0) m))
+        DELETE FROM hud_detailedmeasurement m USING new_point new
+        WHERE m.run_id = new.run_id AND m.series_id = new.series_id
+            AND m.environment_id = new.environment_id AND m.repeat = new.repeat AND m.side = 0
         """
     )
     return changed

@@ -25,7 +25,7 @@ from hud.server import embedded
 
 MANIFEST, DUMP, FILES = "manifest.json", "database.dump", "files"
 MIGRATIONS = sorted(path.stem for path in (Path(__file__).parents[1] / "migrations").glob("[0-9]*.py"))
-_ADVISORY_LOCK = 7_014_009
+ADVISORY_LOCK = 7_014_009
 _HELD = ".backup"  # folder of links; one that a killed backup left is removed by the next
 _PATTERNS = {  # the longest kept first
     "archive": "[0-9]*/*.parquet",
@@ -49,8 +49,9 @@ _ARCHIVED_FILES = """
 _KEPT = "public.hud_keptvalue"
 _TABLES = """
     SELECT pg_class.oid::regclass::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE relkind = 'r' AND relpersistence <> 't' AND nspname !~ '^(pg_|information_schema$)' ORDER BY 1
+    WHERE relkind = '{}' AND relpersistence <> 't' AND nspname !~ '^(pg_|information_schema$)' ORDER BY 1
 """
+_WITH_ROWS, _PARTITIONED = "r", "p"
 # What `migrate`, `bootstrap` and the programs of `make up` store by themselves
 _EMPTY_INSTALLATION = re.compile(
     r"public\.(auth_.*|django_.*|hud_(accelerator|apikey|audit|heartbeat|host|limituse|metric|schedule|stream|turn))"
@@ -157,7 +158,7 @@ def _held_files(connection: psycopg.Connection[Any], data: Path) -> Iterator[Non
     Links are made before and after the snapshot begins: bodies of imports live shortest, so they are linked
     last before and first after.
     """
-    if not _value(connection, f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})"):
+    if not _value(connection, f"SELECT pg_try_advisory_lock({ADVISORY_LOCK})"):
         raise BackupError("another backup of this installation is being written")
     folders = [data / kind / _HELD for kind in _PATTERNS]
     try:
@@ -256,7 +257,7 @@ def _check_target(connection: psycopg.Connection[Any], manifest: Mapping[str, An
 
 
 def _drop_tables(connection: psycopg.Connection[Any]) -> None:
-    if tables := _tables(connection):
+    if tables := [*_tables(connection), *_tables(connection, _PARTITIONED)]:
         connection.execute(f"DROP TABLE {', '.join(tables)} CASCADE")
 
 
@@ -328,8 +329,8 @@ def _value(connection: psycopg.Connection[Any], query: str) -> Any:
     return row and row[0]
 
 
-def _tables(connection: psycopg.Connection[Any]) -> list[str]:
-    return [name for (name,) in connection.execute(_TABLES)]
+def _tables(connection: psycopg.Connection[Any], kind: str = _WITH_ROWS) -> list[str]:
+    return [name for (name,) in connection.execute(_TABLES.format(kind))]
 
 
 def _migrations(connection: psycopg.Connection[Any]) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hud.models import Compilation, DetailedMeasurement, Point, SidePoint
+from hud.models.base import NamedRow
 from hud.sql import fetch_tuples
 
 pytestmark = pytest.mark.django_db
@@ -21,8 +22,8 @@ _FOREIGN_KEYS = """
 
 
 @pytest.mark.parametrize("model", DISTRIBUTED_BY)
-def test_each_key_of_a_large_table_says_where_a_row_lies(model: type) -> None:
-    table = model._meta.db_table  # type: ignore[attr-defined]
+def test_each_key_of_a_large_table_says_where_a_row_lies(model: type[NamedRow]) -> None:
+    table = model._meta.db_table
     keys = fetch_tuples(_UNIQUE_KEYS, [table])
     assert keys
     assert [name for name, columns in keys if DISTRIBUTED_BY[model] not in columns] == []

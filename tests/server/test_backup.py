@@ -277,7 +277,7 @@ def test_a_folder_with_files_is_refused(site: backup.Installation, tmp_path: Pat
 
 def test_only_one_backup_at_a_time(site: backup.Installation, tmp_path: Path) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [backup._ADVISORY_LOCK])
+        cursor.execute("SELECT pg_advisory_lock(%s)", [backup.ADVISORY_LOCK])
         try:
             with pytest.raises(backup.BackupError, match="another"):
                 backup.write(tmp_path / "b", site)
