@@ -43,7 +43,7 @@ def waiting(stream_id: int | None = None) -> Waiting:
         """
         WITH pending AS (
             SELECT id, stream_id FROM hud_series WHERE touched_at IS NOT NULL
-            UNION SELECT s.id, s.stream_id FROM hud_unjudgedrun u -- OFFSET 0: whatever the planner takes it for
+            UNION SELECT s.id, s.stream_id FROM hud_unjudgedrun u -- OFFSET 0: in this order
             CROSS JOIN LATERAL (
                 SELECT id FROM hud_run WHERE id = u.run_id AND state <> ALL(%(active)s) OFFSET 0) r
             CROSS JOIN LATERAL (SELECT series_id FROM hud_point WHERE run_id = r.id OFFSET 0) p
