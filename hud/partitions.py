@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.db import OperationalError, transaction
-from psycopg.errors import LockNotAvailable
 
 from hud.sql import execute, fetch_tuples
 
@@ -20,10 +19,6 @@ logger = logging.getLogger(__name__)
 # Who wants to read or write waits behind it. Less than `deadlock_timeout`: no statement of theirs is ended
 _LOCK_MS = 900
 _MOST_AT_ONCE = 3  # partitions: a clock that is years ahead would make hundreds
-
-
-class PartitionsBusyError(RuntimeError):
-    """A table cannot be locked now, and nothing has changed. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -78,22 +73,17 @@ _VIEWS = """
 
 
 @contextmanager
-def alone(table: str) -> Iterator[None]:
-    """Run a transaction that gives up where it had to wait for long. Raise PartitionsBusyError."""
-    try:
-        with transaction.atomic():
-            execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
-            yield
-    except OperationalError as error:
-        if not isinstance(error.__cause__, LockNotAvailable):
-            raise
-        raise PartitionsBusyError(f"{table} is in use, as by a backup or a large upload") from error
+def briefly() -> Iterator[None]:
+    """Run a transaction that gives up where it had to wait for a lock. Raise OperationalError."""
+    with transaction.atomic():
+        execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+        yield
 
 
 def partition(table: LargeTable) -> None:
     """Make a table the first partition of one that takes its name, its keys, its indexes and its views."""
     name, first = table.name, f"{table.name}_first"
-    with alone(name):
+    with briefly():
         indexes, views = (dict(fetch_tuples(statement, [name])) for statement in (_INDEXES, _VIEWS))
         execute(f"LOCK TABLE {', '.join([*views, name])} IN ACCESS EXCLUSIVE MODE")  # as readers lock them
         bound = table.next_bound()
@@ -117,7 +107,7 @@ def make_ahead(table: LargeTable) -> list[str]:
     name, later, made = table.name, f"{table.name}_later", list[str]()
     while len(made) < _MOST_AT_ONCE and (bound := table.bound()) and (end := table.next_bound(bound)):
         made.append(f"{name}_{bound.partition(' ')[0].replace('-', '_')}")
-        with alone(name):
+        with briefly():
             statements = (
                 f"ALTER TABLE {name} DETACH PARTITION {later}",
                 f"CREATE TABLE {made[-1]} PARTITION OF {name} FOR VALUES FROM ('{bound}') TO ('{end}')",
@@ -149,10 +139,8 @@ def look_after() -> None:
     for table in filter(LargeTable.bound, TABLES):
         try:
             make_ahead(table)
-        except PartitionsBusyError as error:
+        except OperationalError as error:
             logger.warning("partitions are made tomorrow: %s", error)
-        known = (
-            "SELECT FROM pg_stat_user_tables WHERE relname = %s AND last_analyze > now() - interval '7 days'"
-        )
-        if not fetch_tuples(known, [table.name]):
+        known = "SELECT FROM pg_stat_user_tables WHERE last_analyze > now() - %s::interval AND relname = %s"
+        if not fetch_tuples(known, ["7 days", table.name]):
             execute(f"ANALYZE {table.name}")

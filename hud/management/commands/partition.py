@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError
 
 from hud import partitions
 from hud.sql import fetch_tuples
@@ -22,15 +23,16 @@ class Command(BaseCommand):
             if bound := table.bound():
                 self.stdout.write(f"{table.name}: partitions up to {bound}")
                 continue
-            sizes = "SELECT pg_size_pretty(pg_total_relation_size(oid)), reltuples FROM pg_class"
+            sizes = "SELECT pg_size_pretty(pg_total_relation_size(oid)), greatest(reltuples, 0) FROM pg_class"
             ((size, rows),) = fetch_tuples(f"{sizes} WHERE oid = %s::regclass", [table.name])
             becomes = f"{table.name}_first up to {table.next_bound()}"
             self.stdout.write(f"{table.name}: about {rows:,.0f} rows, {size}, becomes {becomes}")
             try:
                 if not dry_run:
                     partitions.partition(table)
-            except partitions.PartitionsBusyError as error:
-                raise CommandError(str(error)) from error
+            except OperationalError as error:
+                reason = "is in use, as by a backup or a large upload, and stays as it is; try again"
+                raise CommandError(f"{table.name} {reason} ({error})") from error
         if dry_run:
             self.stdout.write("This was a dry run: nothing has changed.")
         else:
