@@ -136,7 +136,7 @@ class OldSamples:
         others = f"SELECT FROM {name} WHERE run_id <> ALL(%s::int[])"
         ((count,),) = fetch_tuples(f"SELECT count(samples) FROM {name} WHERE NOT EXISTS ({others})", runs)  # noqa: S608  # nosec B608
         if count:
-            columns = ", ".join(field.column for field in DetailedMeasurement._meta.concrete_fields)
+            columns = ", ".join(str(field.column) for field in DetailedMeasurement._meta.concrete_fields)
             copied = columns.replace(" samples,", " NULL,")
             execute(
                 f"""CREATE TABLE {name}_new (LIKE {name} INCLUDING ALL);

@@ -16,10 +16,12 @@ LAST_RUN = "(SELECT last_value FROM hud_run_id_seq)"
 def make_small(
     monkeypatch: pytest.MonkeyPatch, *, run: str = LAST_RUN, time: str = "timestamptz '2023-10-15'"
 ) -> tuple[partitions.LargeTable, ...]:
-    """Let there be partitions up to this run and time: of two runs, and of a month as ever."""
+    """Let there be partitions up to this run and time: of two runs, and of a month."""
     two = replace(partitions.MEASUREMENTS, newest=run, bound_after="({}::int / 2 + 1) * 2")
     monkeypatch.setattr(partitions, "MEASUREMENTS", two)
-    monkeypatch.setattr(partitions, "POINTS", replace(partitions.POINTS, newest=time))
+    month = "date_trunc('month', {}::timestamptz, 'UTC') + interval '1 month'"
+    of_month = replace(partitions.POINTS, newest=time, bound_after=month)
+    monkeypatch.setattr(partitions, "POINTS", of_month)
     monkeypatch.setattr(partitions, "TABLES", (partitions.POINTS, partitions.MEASUREMENTS))
     return partitions.TABLES
 

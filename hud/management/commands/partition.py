@@ -11,7 +11,7 @@ from hud.sql import fetch_tuples
 
 class Command(BaseCommand):
     help = (
-        "Partition points by month and measurements by run id, with their rows in place. The way back is a"
+        "Partition points by quarter and measurements by run id, with their rows in place. The way back is a"
         " backup. Where it is done, make the partitions that are needed next."
     )
 
