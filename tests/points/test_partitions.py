@@ -254,6 +254,8 @@ def own_database(transactional_db: None, settings: Any, tmp_path: Path) -> Itera
     connection.close()
     with embedded.connect({**connection.settings_dict, "NAME": "hud"}) as server:
         server.autocommit = True
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        server.execute(others, [of_tests])  # of a thread that an earlier test left; a copy needs it alone
         server.execute(f"CREATE DATABASE hud_partitions TEMPLATE {of_tests}")
         server.execute("CREATE DATABASE hud_elsewhere")
         connection.settings_dict["NAME"] = "hud_partitions"

@@ -6,6 +6,7 @@ import http.client
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -115,11 +116,12 @@ def site(
         cursor.execute("SELECT pg_reload_conf()")
     with ExitStack() as stack:
         key = create_key(name="k", scopes=["read", "upload"], who="t")[1]
-        for folder in (data / "first", data / "second"):
-            stack.callback(shutil.rmtree, folder)
-        primary = Database(data / "first", own, follows=False)
+        folder = Path(tempfile.mkdtemp(prefix="hud-tests-", dir="/tmp"))  # short, and open to both servers
+        folder.chmod(0o711)
+        stack.callback(shutil.rmtree, folder)
+        primary = Database(folder / "first", own, follows=False)
         stack.callback(primary.stop)
-        replica = Database(data / "second", primary.url, follows=True)
+        replica = Database(folder / "second", primary.url, follows=True)
         stack.callback(replica.stop)
         web = Hud(data, primary.url)
         stack.callback(web.stop)
