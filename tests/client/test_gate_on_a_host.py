@@ -24,7 +24,10 @@ EQUAL, PLANTED = int(os.environ.get("GATE_EQUAL", "0")), int(os.environ.get("GAT
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.alone,
-    pytest.mark.skipif(not EQUAL + PLANTED, reason="GATE_EQUAL and GATE_PLANTED say how many"),
+    pytest.mark.skipif(
+        not EQUAL + PLANTED,
+        reason="a gate takes six to ten minutes of an idle machine: ask with GATE_EQUAL and GATE_PLANTED",
+    ),
 ]
 _SLOW = "ATEN_CPU_CAPABILITY=default"  # inductor then writes code without vectors
 CASE = ["--suite", "micro", "--case", "layer_norm", "--opt", "D=[256]", "--budget", "40", "--format", "json"]

@@ -1,5 +1,4 @@
-"""What becomes of results is the same where the large tables are partitioned: tests of other files, over
-small partitions."""
+"""Run tests of other files over small partitions: the same must come out."""
 
 from __future__ import annotations
 
