@@ -47,6 +47,9 @@ FITS = f"""
             AND NOT h.facts->'pythons'->begun.python->'fingerprint'
                 @> (interpreter - '{{host,packages}}'::text[])))
 """
+# What FITS and OPEN read of a run: those that are alike in it fit the same.
+NEED = """q.device, q.arch, q.host_id, q.labels, q.selection->>'suite', r.interpreter, r.base_interpreter,
+    q.fingerprints"""
 # Accelerators, each with the unended runs that it fits.
 FITTING_RUNS = f"""
     hud_accelerator a JOIN hud_host h ON h.id = a.host_id
@@ -81,15 +84,24 @@ MAY_GO = f"""
         SELECT FROM (SELECT * FROM hud_accelerator WHERE id = t.home_id) a
         JOIN hud_host h ON h.id = a.host_id WHERE {FITS} AND {OPEN} AND {HEARD}))
 """  # noqa: S608 - constants of ours  # nosec B608
+_QUEUED = "state = 'queued' AND (run_id = %(run)s OR %(run)s IS NULL)"
+# Idle accelerators, each with a task, and how many tasks wait: first those on which they were measured last,
+# then who was rung longest ago. It ends at the first run that fits, since a fleet has thousands.
 _WAITING = f"""
-    SELECT a.id, min(t.uid::text) FROM {FITTING_RUNS}
-    JOIN LATERAL (SELECT uid FROM hud_task WHERE run_id = r.id AND state = 'queued' LIMIT 1) t ON true
-    WHERE {OPEN} AND {HEARD}
-      AND (r.id = %(run)s OR %(run)s IS NULL)
-      AND (a.rung_at IS NULL OR a.rung_at > clock_timestamp()
-        OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
-      AND NOT EXISTS (SELECT 1 FROM hud_task WHERE accelerator_id = a.id AND state = 'running')
-    GROUP BY a.id
+    SELECT a.id, a.host_id, waiting.uid, (SELECT count(*) FROM hud_task WHERE {_QUEUED})
+    FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+    CROSS JOIN LATERAL (
+        SELECT t.uid::text FROM hud_run r JOIN hud_runrequest q ON q.run_id = r.id
+        CROSS JOIN LATERAL (SELECT uid FROM hud_task WHERE run_id = r.id AND state = 'queued' LIMIT 1) t
+        WHERE r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+            AND (r.id = %(run)s OR %(run)s IS NULL) AND {FITS} AND {OPEN}
+        LIMIT 1
+    ) waiting
+    WHERE {HEARD}
+        AND (a.rung_at IS NULL OR a.rung_at > clock_timestamp()
+            OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
+        AND NOT EXISTS (SELECT FROM hud_task WHERE accelerator_id = a.id AND state = 'running')
+    ORDER BY EXISTS (SELECT FROM hud_task WHERE home_id = a.id AND {_QUEUED}) DESC, a.rung_at NULLS FIRST
 """  # noqa: S608 - constants of ours  # nosec B608
 logger = logging.getLogger(__name__)
 
@@ -248,18 +260,19 @@ def elsewhere(task: Task) -> str:
 
 
 def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
-    """Wake each idle accelerator that has queued work, of one run or of any, and was not woken for `again_s`
-    (default HUD_RING_S); return how many. This makes up for wake-ups that an outage of Redis or a crash after
-    the commit lost. It stops where Redis does not answer, so that an outage costs one time-out."""
+    """Wake idle accelerators that have queued work, of one run or of any, and were not woken for `again_s`
+    (default HUD_RING_S), as many as there are tasks; return how many. This makes up for wake-ups that an
+    outage of Redis or a crash after the commit lost. It stops where Redis does not answer, so that an outage
+    costs one time-out."""
     again_s = settings.HUD_RING_S if again_s is None else again_s
     waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
-    accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])
-    rung = []
+    rung = list[int]()
     try:
         with queues.connect() as redis:
-            for pk, task in waiting:
-                accelerator = accelerators[pk]
-                host, queue = accelerator.host_id, accelerator.queue
+            for pk, host, task, tasks in waiting:
+                if len(rung) == tasks:
+                    break
+                queue = Accelerator(pk=pk, host_id=host).queue
                 job_id = f"host-{host}-{uuid.uuid4()}"  # the host's Redis user may touch it
                 digest = redis_users.key_digest_of(host) or ""
                 try:

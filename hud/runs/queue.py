@@ -4,8 +4,8 @@ Times are estimated from earlier tasks of the same kind.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
@@ -19,7 +19,7 @@ from hud.hosts.registration import state_of, visible_accelerators
 from hud.models import ACTIVE, RUN_CLASSES, Accelerator, Run, RunClass, State, Task
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
-from hud.sql import fetch, fetch_tuples
+from hud.sql import fetch, fetch_tuples, int_array
 from hud.states.fair_share import WaitingRun, expected_starts
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
@@ -105,11 +105,12 @@ class QueueLine:
     base_interpreter: str
     tasks: int
     done: int
-    fits: list[int]  # accelerators that could take it, now or later
-    usable: list[int]  # those of them that take work now
+    untaken: int  # tasks that nobody has claimed
     owner: str  # who asked, by page or by key
     served_s: float | None  # since a task of his was last claimed, negative
-    since_night: list[int]  # by usable accelerator: tasks since its last of a night
+    need: int  # the first run that needs the same
+    fits: frozenset[int] = frozenset()  # accelerators that could take it, now or later
+    usable: frozenset[int] = frozenset()  # those of them that take work now
     position: int | None = None  # in the queue, 1 is next; None once it works
     starts_in_s: float | None = None  # None where it works already, or where nobody can say
 
@@ -155,19 +156,39 @@ class Queue:
     more: int = 0  # runs behind those
     running: int = 0  # runs of all
     waiting: int = 0
+    tasks_for: Mapping[int, int] = field(default_factory=dict)  # that an accelerator may take, by its key
 
 
 def read(limit: int = SHOWN_RUNS) -> Queue:
-    """Return running runs, then waiting ones in the order of service: 2 statements."""
-    lines = _lines()
-    _estimate(lines, _work())
+    """Return running runs, then waiting ones in the order of service: 3 statements."""
+    lines = _read()
     lines.sort(key=lambda line: (line.queued, line.order))
     waiting = sum(line.queued for line in lines)
-    return Queue(lines[:limit], max(len(lines) - limit, 0), len(lines) - waiting, waiting)
+    untaken, tasks_for = Counter[int](), Counter[int]()
+    for line in lines:
+        untaken[line.need] += line.untaken
+    for need, fits in {line.need: line.fits for line in lines}.items():
+        tasks_for.update(dict.fromkeys(fits, untaken[need]))
+    return Queue(lines[:limit], max(len(lines) - limit, 0), len(lines) - waiting, waiting, tasks_for)
 
 
-def _estimate(lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
-    """Set the start and then the position of each queued run."""
+def _read() -> list[QueueLine]:
+    """Return the runs that have not ended, with positions and expected starts: 3 statements."""
+    lines = _lines()
+    rows = _places({line.need for line in lines})
+    places = {run: (frozenset(fits), frozenset(usable)) for run, fits, usable, _counts in rows}
+    for line in lines:
+        line.fits, line.usable = places.get(line.need, (line.fits, line.usable))
+    nights = {
+        place: count for *_, usable, counts in rows for place, count in zip(usable, counts, strict=True)
+    }
+    _estimate(lines, _work(), nights)
+    return lines
+
+
+def _estimate(lines: Sequence[QueueLine], work: Sequence[_Work], nights: Mapping[int, int]) -> None:
+    """Set the start and then the position of each queued run. `nights` are tasks of accelerators since the
+    last of a night."""
     free_in_s = {place: 0.0 for line in lines for place in line.usable}
     left: dict[int, list[tuple[int, float]]] = defaultdict(list)  # tasks that wait, and seconds of one
     for run, place, tasks, ran_s, usual_s in work:
@@ -190,42 +211,51 @@ def _estimate(lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
         for line in lines
     ]
     served = {(line.run_class, line.owner): line.served_s for line in lines if line.served_s is not None}
-    nights = {
-        place: tasks for line in lines for place, tasks in zip(line.usable, line.since_night, strict=True)
-    }
     starts = expected_starts(waiting, free_in_s, served, nights)
     queued = [line for line in lines if line.queued]
     for line in queued:
         line.starts_in_s = round(starts[line.run], 1) if line.run in starts else None
+    needs = {line.need: line.fits for line in queued}
+    rivals = {one: {two for two in needs if not needs[one].isdisjoint(needs[two])} for one in needs}
     for line in queued:
-        ahead = (other for other in queued if other.order < line.order and set(other.fits) & set(line.fits))
-        line.position = 1 + sum(1 for _other in ahead)
+        before = (other.need for other in queued if other.order < line.order)
+        line.position = 1 + sum(need in rivals[line.need] for need in before)
 
 
 def _lines() -> list[QueueLine]:
-    takes = f"{matching.OPEN} AND {matching.HEARD}"
     return fetch(
         QueueLine,
         f"""
         SELECT r.id run, r.title, r.state, q.run_class, r.created, q.requested_by,
             coalesce(wanted.name, '') host, q.arch, q.device, q.labels::json, r.interpreter,
-            r.base_interpreter, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
-            coalesce(places.usable, '{{}}') usable, {matching.OWNER} owner,
+            r.base_interpreter, tasks.n tasks, tasks.done, tasks.untaken, {matching.OWNER} owner,
             extract(epoch FROM turn.at - now())::float8 served_s,
-            coalesce(places.since_night, '{{}}') since_night
+            min(r.id) OVER (PARTITION BY {matching.NEED}) need
         FROM hud_run r JOIN hud_runrequest q ON q.run_id = r.id
         LEFT JOIN hud_host wanted ON wanted.id = q.host_id {matching.TURNS}
         CROSS JOIN LATERAL (
-            SELECT count(*) n, count(finished) done FROM hud_task WHERE run_id = r.id
+            SELECT count(*) n, count(finished) done, count(*) FILTER (WHERE state = 'queued') untaken
+            FROM hud_task WHERE run_id = r.id
         ) tasks
-        CROSS JOIN LATERAL (
-            SELECT array_agg(a.id) fits, array_agg(a.id) FILTER (WHERE {takes}) usable,
-                array_agg(a.since_night) FILTER (WHERE {takes}) since_night
-            FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id WHERE {matching.FITS}
-        ) places
         WHERE r.state IN ('queued', 'running')
         """,  # noqa: S608 - constants of ours  # nosec B608
-        {"lost": settings.HUD_LOST_S},
+        {},
+    )
+
+
+def _places(runs: Collection[int]) -> list[tuple[int, list[int], list[int], list[int]]]:
+    """Return the accelerators that fit each run, those of them that take work now, and how many tasks each of
+    these had since its last of a night."""
+    return fetch_tuples(
+        f"""
+        SELECT r.id, array_agg(a.id), coalesce(array_agg(a.id) FILTER (WHERE takes), '{{}}'),
+            coalesce(array_agg(a.since_night) FILTER (WHERE takes), '{{}}')
+        FROM hud_run r JOIN hud_runrequest q ON q.run_id = r.id
+        JOIN hud_accelerator a ON true JOIN hud_host h ON h.id = a.host_id AND {matching.FITS}
+        CROSS JOIN LATERAL (SELECT {matching.OPEN} AND {matching.HEARD} takes) now
+        WHERE r.id = ANY(%(runs)s::int[]) GROUP BY r.id
+        """,  # noqa: S608 - constants of ours  # nosec B608
+        {"runs": int_array(runs), "lost": settings.HUD_LOST_S},
     )
 
 
@@ -281,14 +311,12 @@ class QueuedRun:
 
 
 def read_waiting(run: Run) -> QueuedRun | None:
-    """Return why a queued run waits, or None once it has started: 3 statements, 4 where nothing fits it."""
+    """Return why a queued run waits, or None once it has started: 4 statements, 5 where nothing fits it."""
     if run.state != State.QUEUED:
         return None
-    lines = _lines()
-    line = next((line for line in lines if line.run == run.pk and line.queued), None)
+    line = next((line for line in _read() if line.run == run.pk and line.queued), None)
     if line is None:
         return None
-    _estimate(lines, _work())
     waiting = QueuedRun(line.position or 1, line.starts_in_s, _occupations(line.fits))
     if not waiting.places:
         asked = run.request
@@ -301,7 +329,7 @@ def read_waiting(run: Run) -> QueuedRun | None:
     return waiting
 
 
-def _occupations(ids: Sequence[int]) -> list[Occupation]:
+def _occupations(ids: Collection[int]) -> list[Occupation]:
     now = timezone.now()
     working = Task.objects.filter(accelerator=OuterRef("pk"), state=Task.State.RUNNING)
     accelerators = (

@@ -12,13 +12,14 @@
   const axes = Object.keys(figure.layout).filter((name) => name.startsWith("yaxis"));
   const isNarrow = () => box.clientWidth < 700;
   const ticks = figure.layout.xaxis.nticks || 0;
+  const hours = { dtickrange: [null, 24 * 3600 * 1000 - 1], value: "%H:%M\n%b %-d" }; // with the year they would overlap
 
   const draw = () => {
     const quiet = { gridcolor: colour("--line"), zerolinecolor: colour("--axis"), linecolor: colour("--line") };
     const font = { color: colour("--dim"), family: getComputedStyle(box).fontFamily, size: 12 };
     const { layout } = figure;
     for (const name of axes) Object.assign(layout[name], quiet, { fixedrange: true });
-    Object.assign(layout.xaxis, quiet, { automargin: true, nticks: isNarrow() ? 4 : ticks, showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: colour("--axis"), anchor: `y${axes.length > 1 ? axes.length : ""}` });
+    Object.assign(layout.xaxis, quiet, { automargin: true, nticks: isNarrow() ? 4 : ticks, tickformatstops: isNarrow() ? [hours] : [], showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: colour("--axis"), anchor: `y${axes.length > 1 ? axes.length : ""}` });
     Object.assign(layout.legend, isNarrow() ? { orientation: "h", yref: "container", yanchor: "bottom", y: 0, maxheight: 120 } : { orientation: "v" });
     Object.assign(layout, {
       font,

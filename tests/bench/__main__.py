@@ -1,9 +1,11 @@
-"""Runs the chosen parts, prints a table and writes `HUD_DATA/bench.json`."""
+"""Runs the chosen parts, prints a table and writes `HUD_DATA/bench.json`. Where `HUD_URL` and `HUD_KEY` name
+a HUD, the figures go there, into the stream `hud-bench`, and the gate compares them with those of before."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -11,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import runner.client as compiler_hud
 from tests.bench.application import running
 from tests.bench.figures import Figure
 from tests.bench.parts.imports import imports
@@ -19,10 +22,12 @@ from tests.bench.parts.judge import judge
 from tests.bench.parts.judgement import judgement
 from tests.bench.parts.night import night
 from tests.bench.parts.pages import pages
+from tests.bench.parts.peers import peers
 from tests.bench.parts.start import start
 from tests.support.servers import ROOT
 
 OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"
+STREAM = "hud-bench"
 PARTS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "start": start,
     "ingest": ingest,
@@ -31,6 +36,7 @@ PARTS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "judge": judge,
     "pages": pages,
     "judgement": lambda application: chain(judgement(), night(application)),
+    "peers": peers,
 }
 
 
@@ -50,7 +56,32 @@ def main(chosen: str) -> int:
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     OUTPUT.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
     print(f"written to {OUTPUT}")
-    return 0
+    return _gate(figures) if os.environ.get("HUD_URL") else 0
+
+
+def _gate(figures: list[Figure]) -> int:
+    """Upload figures, and print how they compare with those of the run before; return the gate's status."""
+    hud = compiler_hud.Hud()
+    before = hud.get("runs", stream=STREAM, limit=1)["items"]
+    for figure in figures:
+        case = figure.what.partition(" (")[0]  # without what counts statements and bytes
+        values = list(figure.samples) or figure.value
+        compiler_hud.log(case, figure.part, values, unit=figure.unit, direction="down", suite=STREAM)
+    names = {"commit": "%H", "commit_date": "%cI"}
+    about = {name: _git("log", "-1", f"--format={form}") for name, form in names.items()}
+    branch = _git("rev-parse", "--abbrev-ref", "HEAD")
+    receipt = compiler_hud.flush(hud, stream=STREAM, branch=branch, **about)
+    if not before:
+        print("the first of its stream: nothing to compare with")
+        return 0
+    verdict = compiler_hud.gate(f"run:{before[0]['id']}", f"run:{receipt['run_ids'][0]}", hud=hud)
+    print(verdict.markdown())
+    return verdict.status
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _range_of_load(figures: list[Figure]) -> tuple[float, float]:

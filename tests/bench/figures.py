@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """A value, or the median of repetitions with the smallest and the largest of them."""
+    """A value, or the median of repetitions, which are its samples."""
 
     part: str
     what: str
     value: float
     unit: str
     limit: float | None = None  # what CONTRIBUTING's figures allow; None: no figure is set
-    low: float | None = None
-    high: float | None = None
+    samples: tuple[float, ...] = ()
     load: float | None = None  # of the machine in the last minute, when this was taken
 
     @property
@@ -25,7 +24,7 @@ class Figure:
         return self.limit is None or self.value <= self.limit
 
     def line(self) -> str:
-        spread = "" if self.low is None or self.high is None else f"{self.low:.3f} to {self.high:.3f}"
+        spread = f"{min(self.samples):.3f} to {max(self.samples):.3f}" if self.samples else ""
         limit = "" if self.limit is None else f"at most {self.limit:g}{'' if self.held else '  MISSED'}"
         return (
             f"{self.part:<7} {self.what:<72} {self.value:>9.3f} {self.unit:<4} {spread:<18} {limit}".rstrip()
@@ -33,4 +32,4 @@ class Figure:
 
 
 def median_of(part: str, what: str, values: Sequence[float], unit: str, limit: float | None = None) -> Figure:
-    return Figure(part, what, statistics.median(values), unit, limit, min(values), max(values))
+    return Figure(part, what, statistics.median(values), unit, limit, tuple(values))

@@ -31,16 +31,21 @@ def body(upload: int, *, records: int = RECORDS, shape: Shape = "small", lines: 
     return ("\n".join(made) if lines else f"[{','.join(made)}]").encode()
 
 
+def value_of(number: int, upload: int) -> float:
+    """The value of a series in an upload, with noise of 1 % that two runs of this program share."""
+    return (5 + number / 100) * (1 + (number * 7919 + upload * 104_729) % 1000 / 100_000)
+
+
 def _of_harness(templates: list[dict[str, Any]], number: int, upload: int) -> dict[str, Any]:
     """A record of the sample, of another model and with another value."""
     record, model = templates[number % _METRICS], f"model_{number // _METRICS}"
     record["benchmark"]["extra_info"]["only"] = record["model"]["name"] = model
-    metric = record["metric"] | {"benchmark_values": [5 + number / 100 + upload / 7]}
+    metric = record["metric"] | {"benchmark_values": [value_of(number, upload)]}
     return {**record, "metric": metric, "runners": _RUNNERS, "dependencies": _DEPENDENCIES}
 
 
 def _record(number: int, upload: int, stranger: bool) -> dict[str, Any]:
-    latency_ms = 5 + number / 100 + upload / 7
+    latency_ms = value_of(number, upload)
     return {
         "benchmark": {
             "name": "somebody's sweep" if stranger else "TorchInductor",

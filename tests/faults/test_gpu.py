@@ -20,7 +20,7 @@ NO_GPU = "NO GPU: out of memory and spinning kernels were not tried on one"
 @pytest.mark.django_db(transaction=True)
 def test_an_orphan_keeps_its_accelerator(site: Site) -> None:
     fault = gpu.Fault("orphan")
-    gpu.orphaned(gpu.Card(site), fault, orphan_s=90, end_it=site.times.scaled)
+    gpu.orphaned(gpu.Card(site), fault, orphan_s=180, end_it=site.times.scaled)
     for what, seconds in fault.seconds.items():
         site.figure(what, seconds)
     assert fault.good, fault

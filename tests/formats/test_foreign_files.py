@@ -19,7 +19,7 @@ from runner.formats import format_of
 from runner.formats.errors import BadUpload
 from tests.support.observed import deciding_values, observe
 
-_FOLDER = Path(os.environ.get("FOREIGN_FILES", "/nowhere"))
+_FOLDER = Path(os.environ.get("FOREIGN_FILES") or "/nowhere")
 _TABLE = Path(__file__).with_name("foreign_files.csv")
 _FILES = list(csv.DictReader(_TABLE.read_text().splitlines()))
 _READ, _REFUSED = (

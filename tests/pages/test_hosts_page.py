@@ -18,7 +18,7 @@ from tests.support.factories import create_accelerator, create_host, create_run,
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11  # hosts 4, queue 2, schedules 3, front stream 1, its open regressions 1
+STATEMENTS = 13  # hosts 5, queue 3, schedules 3, front stream 1, its open regressions 1
 
 
 def create_schedule(name: str = "nightly", **over: Any) -> Schedule:
@@ -48,6 +48,26 @@ def test_it_takes_a_fixed_number_of_statements(
     Stream.objects.filter(name="nightly").update(is_front=True)
     with django_assert_num_queries(STATEMENTS):
         client.get("/hosts/")
+
+
+def test_a_fleet_has_pages_and_a_search(client: Client) -> None:
+    for number in range(120):
+        create_accelerator(create_host(f"node-{number:03}", age_s=1 if number else 4000))
+    run = create_run("queued", device="cuda")
+    create_task(run)
+    create_task(run)
+    first, last = (client.get("/hosts/", {"page": page}) for page in ("1", "3"))
+    assert [line.host.name for line in first.context["page"].lines] == [f"node-{n:03}" for n in range(50)]
+    assert [line.host.name for line in last.context["page"].lines] == [f"node-{n:03}" for n in range(100, 120)]
+    assert first.context["page"].activities == [("idle", 119), ("offline", 1)]
+    assert last.context["page"].lines[0].accelerators[0].waiting == 2
+    text = first.content.decode()
+    assert 'href="/hosts/?page=2"' in text
+    assert 'data-poll="/hosts/live?' in text
+    found = client.get("/hosts/live", {"q": "NODE-11"}).context["page"]
+    assert [line.host.name for line in found.lines] == [f"node-11{n}" for n in range(10)]
+    assert "“nobody”" in page_of(client, "/hosts/?q=nobody")
+    assert len(client.get("/hosts.json").json()["items"]) == 120
 
 
 def test_each_state_is_said(client: Client) -> None:
@@ -90,7 +110,7 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
 def test_a_host_without_a_free_accelerator_is_not_idle(client: Client) -> None:
     create_accelerator(create_host("a"), unavailable_reason="in use by process 7")
     create_host("b")
-    assert client.get("/hosts/").context["activities"] == [("idle", 1), ("unavailable", 1)]
+    assert client.get("/hosts/").context["page"].activities == [("idle", 1), ("unavailable", 1)]
 
 
 def test_a_lost_hosts_accelerators_are_not_called_idle(client: Client) -> None:

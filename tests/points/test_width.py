@@ -20,6 +20,7 @@ from hud.corrections.renaming import rename
 from hud.judging.backlog import GIVEN_UP, LATE, overdue_suites
 from hud.judging.compare.points import Points
 from hud.judging.compare.sides import resolve
+from hud.management.commands.judge import read_ahead
 from hud.models import (
     STATUS_CODES,
     DetailedMeasurement,
@@ -203,13 +204,15 @@ def test_judged_night_is_kept_until_its_run_changes(wide: Run) -> None:
     assert rows_read(read) > WIDE
 
 
+def begin_anew() -> None:
+    """Forget what this process keeps, as another one has nothing."""
+    for values in (judged._judged_nights, nights._kept, streams._counts_of_nights):
+        values._values.clear()
+
+
 def test_another_process_reads_what_one_has_computed_of_a_night(wide: Run) -> None:
     def read() -> object:
         return judged.read(backends.read(backends.BackendFilters(), wide.stream))
-
-    def begin_anew() -> None:
-        for values in (judged._judged_nights, nights._kept, streams._counts_of_nights):
-            values._values.clear()
 
     begin_anew()
     assert rows_read(read) > WIDE
@@ -227,6 +230,17 @@ def test_another_process_reads_what_one_has_computed_of_a_night(wide: Run) -> No
     begin_anew()
     KeptValue.objects.update(at=timezone.now() - 2 * kept.STORED)
     assert rows_read(read) > WIDE, "nothing is stored for ever"
+
+
+def test_the_judge_reads_ahead_for_the_first_visitor(wide: Run, client: Client) -> None:
+    assert not KeptValue.objects.exists()
+    read_ahead()
+    stored = set(KeptValue.objects.values_list("digest", flat=True))
+    assert stored
+    begin_anew()
+    assert rows_read(lambda: judged.read(backends.read(backends.BackendFilters(), wide.stream))) < WIDE / 10
+    assert client.get("/").status_code == 200
+    assert set(KeptValue.objects.values_list("digest", flat=True)) == stored
 
 
 def test_suites_are_counted_when_results_come_or_go(wide: Run) -> None:

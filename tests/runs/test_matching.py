@@ -122,6 +122,22 @@ def test_only_accelerators_that_can_take_work_are_woken(redis_server: RedisServe
     assert matching.ring_idle() == 1, "a pause that is over"
 
 
+def test_no_more_are_woken_than_there_are_tasks_and_first_who_measured_them_last(
+    redis_server: RedisServer,
+) -> None:
+    fleet = [attach(f"node-{number}") for number in range(6)]
+    run = request(("layer_norm",))
+    Task.objects.filter(run=run).update(home=fleet[3])
+    Accelerator.objects.update(rung_at=None)
+    assert matching.ring_idle(again_s=0, run_id=run.pk) == 1
+    assert Accelerator.objects.get(rung_at__isnull=False) == fleet[3]
+    for _ in range(2):
+        create_task(run)
+    assert matching.ring_idle() == 3, "of the others: the first has been rung"
+    assert Accelerator.objects.filter(rung_at__isnull=False).count() == 4
+    assert matching.ring_idle() == 2
+
+
 def _length(redis: Redis, accelerator: Accelerator) -> int:
     length = redis.llen(f"rq:queue:{accelerator.queue}")
     assert isinstance(length, int)

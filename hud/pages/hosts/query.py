@@ -1,18 +1,20 @@
 """Hosts with their accelerators and what they do."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from hud.hosts.registration import is_spoken, state_of, unavailable_suites
 from hud.models import Accelerator, Host, Task
+from hud.pages.query_string import MAX_PAGE, number, words
 from hud.points.facts import fact_name
-from hud.runs.matching import FITTING_RUNS
+from hud.runs import queue
 from hud.runs.places import USABLE
+from hud.runs.queue import Queue
 from hud.sql import fetch_tuples
 from hud.tables.formatting import bytes_text, plain
 from hud.tables.table import DataTable, under
@@ -25,6 +27,14 @@ _LINES = {name: fact_name(name) for name in ("cpu", "cpu_count", "memory_bytes",
 _LINES |= {"memory_bytes": "memory", "python": "agent Python", "runner": "runner"}
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
+HOSTS = 50  # of a page
+# Of each attached host: what its state follows from, whether it is busy, and whether it could take a task
+_ATTACHED = """
+    SELECT h.last_beat, h.paused_until, h.drained, bool_or(t.id IS NOT NULL), count(a.id) = 0 OR bool_or(
+        a.present AND t.id IS NULL AND a.unavailable_reason = '' AND a.quarantine_reason = '')
+    FROM hud_host h LEFT JOIN hud_accelerator a ON a.host_id = h.id
+    LEFT JOIN hud_task t ON t.accelerator_id = a.id AND t.state = 'running'
+    WHERE h.detached_at IS NULL GROUP BY h.id"""
 COLUMNS = DataTable(  # of an accelerator
     f"""host=accelerator.host.name state
     {under("accelerator.host", "labels note last_beat refused_results refused_reason")}
@@ -93,13 +103,9 @@ class HostLine:
 
     @property
     def activity(self) -> str:
-        """Return what the host does, in one word: busy, idle, unavailable, offline, paused, drained."""
-        if self.state not in USABLE:
-            return "offline" if self.state in SILENT else self.state
-        if any(line.running for line in self.accelerators):
-            return "busy"
+        is_busy = any(line.running for line in self.accelerators)
         is_idle = not self.accelerators or any(line.state == "idle" for line in self.accelerators)
-        return "idle" if is_idle else "unavailable"
+        return _activity(self.state, is_busy=is_busy, is_idle=is_idle)
 
     @property
     def suites(self) -> list[str]:
@@ -108,30 +114,75 @@ class HostLine:
         return sorted({name for accelerator in present for name in accelerator.catalog.get("suites", [])})
 
 
-def read() -> list[HostLine]:
-    """Return every host, in 4 statements."""
+@dataclass(frozen=True)
+class HostFilters:
+    q: str = words(label="Name")
+    page: int = number(MAX_PAGE, default=1)
+
+
+@dataclass
+class HostPage:
+    lines: list[HostLine]
+    total: int  # hosts that match
+    filters: HostFilters
+    activities: list[tuple[str, int]]  # of all attached hosts
+    queue: Queue
+
+    @property
+    def last(self) -> int:
+        return max(1, -(-self.total // HOSTS))
+
+
+def read(filters: HostFilters) -> HostPage:
+    """Return a page of hosts, the attached ones first: 8 statements."""
+    found, runs = _matching(filters.q), queue.read()
+    lines = _lines(found, runs, (filters.page - 1) * HOSTS)
+    return HostPage(lines, found.count(), filters, _activities(), runs)
+
+
+def read_all() -> list[HostLine]:
+    """Return every host: 6 statements."""
+    return _lines(_matching(""), queue.read())
+
+
+def _lines(found: QuerySet[Host], runs: Queue, start: int | None = None) -> list[HostLine]:
+    """Return hosts with their accelerators, those of a page from `start` or all of them: 3 statements."""
     now = timezone.now()
-    running = {task.accelerator_id: task for task in Task.objects.filter(state=Task.State.RUNNING)}
-    queued = f"""SELECT a.id, count(*) FROM {FITTING_RUNS}
-        JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' GROUP BY a.id"""  # noqa: S608 - constants of ours  # nosec B608
-    waiting = dict(fetch_tuples(queued))  # a task that fits two accelerators counts for both
-    attached_first = F("detached_at").asc(nulls_first=True)
+    found = found.prefetch_related("accelerators").order_by(F("detached_at").asc(nulls_first=True), "name")
+    hosts = list(found if start is None else found[start : start + HOSTS])
+    shown = [row.pk for host in hosts for row in host.accelerators.all()]
+    tasks = Task.objects.filter(state=Task.State.RUNNING, accelerator__in=shown)
+    running = {task.accelerator_id: task for task in tasks}
     lines = []
-    for host in Host.objects.prefetch_related("accelerators").order_by(attached_first, "name"):
+    for host in hosts:
         state = state_of(host, now)
         accelerators = [
-            AcceleratorLine(row, state not in SILENT, running.get(row.pk), waiting.get(row.pk, 0))
+            AcceleratorLine(row, state not in SILENT, running.get(row.pk), runs.tasks_for.get(row.pk, 0))
             for row in sorted(host.accelerators.all(), key=lambda accelerator: accelerator.name)
         ]
         lines.append(HostLine(host, state, accelerators))
     return lines
 
 
-def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
-    """Count hosts by what they do, without detached ones."""
-    counted = Counter(line.activity for line in lines if line.state != "detached")
+def _matching(q: str) -> QuerySet[Host]:
+    return Host.objects.filter(name__icontains=q) if q else Host.objects.all()
+
+
+def _activities() -> list[tuple[str, int]]:
+    """Count attached hosts by what they do: 1 statement, which reads nothing large of a host."""
+    now, counted = timezone.now(), Counter[str]()
+    for beat, until, drained, is_busy, is_idle in fetch_tuples(_ATTACHED):
+        state = state_of(Host(last_beat=beat, paused_until=until, drained=drained), now)
+        counted[_activity(state, is_busy=is_busy, is_idle=is_idle)] += 1
     order = ("busy", "idle", "unavailable", "paused", "drained", "offline")
     return [(word, counted[word]) for word in order if counted[word]]
+
+
+def _activity(state: str, *, is_busy: bool, is_idle: bool) -> str:
+    """Return what a host does in one word: busy, idle, unavailable, offline, paused, drained."""
+    if state not in USABLE:
+        return "offline" if state in SILENT else state
+    return "busy" if is_busy else "idle" if is_idle else "unavailable"
 
 
 def _lacking(python: Mapping[str, Any]) -> str:

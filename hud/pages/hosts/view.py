@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from hud.hosts import registration
 from hud.models import Host, Schedule
-from hud.pages import data
+from hud.pages import data, query_string
 from hud.pages.hosts import query
-from hud.runs import queue, schedules, tasks
+from hud.runs import schedules, tasks
 from hud.server import wheel
 
 _MAX_PAUSE_MINUTES = 30 * 24 * 60
@@ -43,7 +43,7 @@ _FORMS = {"drain": DrainForm, "pause": PauseForm, "resume": forms.Form, "detach"
 
 def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        accelerators = [line for host in query.read() for line in host.accelerators]
+        accelerators = [line for host in query.read_all() for line in host.accelerators]
         return data.answer_table(data_format, "hosts", query.COLUMNS, accelerators)
     return _page(request)
 
@@ -55,12 +55,14 @@ def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
 
 
 def _live(request: HttpRequest) -> dict[str, Any]:
-    lines = query.read()
+    filters, _complaints = query_string.read(query.HostFilters, request.GET)
+    page = query.read(filters)
+    is_cut = page.last > 1 or filters.q
     address = request.build_absolute_uri(reverse("runner", args=[wheel.filename()]))
     return {
-        "lines": lines,
-        "activities": query.activities(lines),
-        "queue": queue.read(),
+        "page": page,
+        "form": query_string.filter_form(filters, clear=filters.q and reverse("hosts")) if is_cut else "",
+        "queue": page.queue,
         "install_command": f"python -m pip install {address}",
     }
 
