@@ -182,11 +182,15 @@ def fetch_models(
     table = f"({rows})" if rows else model._meta.db_table
     statement = f"SELECT {', '.join(columns)} FROM {table} own {condition}"  # noqa: S608 — tables of ours  # nosec B608
     found: list[M] = []
+    before: dict[str, tuple[int, Model]] = {}  # what the row before refers to: neighbours often share it
     database = connections[DEFAULT_DB_ALIAS]  # what `connection` looks up at every use
     for row in fetch_tuples(statement, params):
         for name, kind, start, names, readers in parts:
             if name != "own" and row[start] is None:  # its primary key
                 found[-1]._state.fields_cache[name] = None
+                continue
+            if name in before and before[name][0] == row[start]:
+                found[-1]._state.fields_cache[name] = before[name][1]
                 continue
             made = kind.__new__(kind)
             values = made.__dict__
@@ -198,6 +202,7 @@ def fetch_models(
                 found.append(made)
             else:
                 found[-1]._state.fields_cache[name] = made
+                before[name] = row[start], made
         if computed:
             found[-1].__dict__.update(zip(computed, row[start_of_computed:], strict=True))
     return found

@@ -58,7 +58,6 @@ _CALL_BYTES = 4096  # at most, compressed
 _CACHED_RUNS = 8  # whose caches an accelerator keeps
 _REMEMBERED = 1000  # wake-ups that were answered, which are not answered again
 _REPORTS_A_BEAT = 4  # a cancelled task learns it with its next report
-_LONGEST_REPORT_S = 2.5
 _PATIENCE_S = 10.0  # the agent delivers what is not delivered by then
 _HURRY_S = 3.0  # for a call while this host stops
 
@@ -320,7 +319,7 @@ class ProgressReporter:
         self._hud = hud
         self._shared = folder
         self._folder = dataclasses.replace(folder)  # this thread's own: it may outlast the task
-        self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
+        self._period_s = folder.lease.beat_s / _REPORTS_A_BEAT
         self._event: Event = {}
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._report, name="reporter", daemon=True)

@@ -121,6 +121,7 @@ def test_without_bubblewrap_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 def test_a_task_is_as_fast_in_a_sandbox(
     data: Path, tmp_path: Path, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:

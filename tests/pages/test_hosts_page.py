@@ -57,8 +57,8 @@ def test_a_fleet_has_pages_and_a_search(client: Client) -> None:
     create_task(run)
     create_task(run)
     first, last = (client.get("/hosts/", {"page": page}) for page in ("1", "3"))
-    assert [line.host.name for line in first.context["page"].lines] == [f"node-{n:03}" for n in range(50)]
-    assert [line.host.name for line in last.context["page"].lines] == [f"node-{n:03}" for n in range(100, 120)]
+    names = [[line.host.name for line in answer.context["page"].lines] for answer in (first, last)]
+    assert names == [[f"node-{n:03}" for n in place] for place in (range(50), range(100, 120))]
     assert first.context["page"].activities == [("idle", 119), ("offline", 1)]
     assert last.context["page"].lines[0].accelerators[0].waiting == 2
     text = first.content.decode()
