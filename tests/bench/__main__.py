@@ -62,7 +62,8 @@ def main(chosen: str) -> int:
 def _gate(figures: list[Figure]) -> int:
     """Upload figures, and print how they compare with those of the run before; return the gate's status."""
     hud = compiler_hud.Hud()
-    before = hud.get("runs", stream=STREAM, limit=1)["items"]
+    streams = [stream["name"] for stream in hud.get("streams")["items"]]
+    before = hud.get("runs", stream=STREAM, limit=1)["items"] if STREAM in streams else []
     for figure in figures:
         case = figure.what.partition(" (")[0]  # without what counts statements and bytes
         values = list(figure.samples) or figure.value
@@ -74,7 +75,8 @@ def _gate(figures: list[Figure]) -> int:
     if not before:
         print("the first of its stream: nothing to compare with")
         return 0
-    verdict = compiler_hud.gate(f"run:{before[0]['id']}", f"run:{receipt['run_ids'][0]}", hud=hud)
+    sides = f"run:{before[0]['id']}", f"run:{receipt['run_ids'][0]}"
+    verdict = compiler_hud.gate(*sides, hud=hud, stream=STREAM)
     print(verdict.markdown())
     return verdict.status
 
