@@ -76,9 +76,12 @@ def _gate(figures: list[Figure]) -> int:
         print("the first of its stream: nothing to compare with")
         return 0
     sides = f"run:{before[0]['id']}", f"run:{receipt['run_ids'][0]}"
-    verdict = compiler_hud.gate(*sides, hud=hud, stream=STREAM)
-    print(verdict.markdown())
-    return verdict.status
+    statuses = []
+    for part in dict.fromkeys(figure.part for figure in figures):
+        verdict = compiler_hud.gate(*sides, hud=hud, stream=STREAM, metric=part)
+        print(verdict.markdown())
+        statuses.append(verdict.status)
+    return max(statuses)
 
 
 def _git(*arguments: str) -> str:
