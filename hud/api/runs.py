@@ -54,6 +54,7 @@ from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS
+from runner.schema.protocol import overlay_of
 from runner.schema.suite import BadRequest
 from runner.schema.tasks import Caches, Replication, Selection
 
@@ -213,11 +214,13 @@ def _request(request: HttpRequest, given: RunIn, stack: ExitStack) -> Run:
     names = Aliases.read()
     host, arch = _host(names.current("host", given.host)), names.current("arch", given.arch)
     device, knobs = given.device, given.knobs or {}
-    if given.experiment is None and host is None and not device:
-        kinds = {item.device for item in visible_accelerators() if arch in {"", item.arch}}
-        device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     may_run_code = "code" in effective_scopes(caller_key(request))
     environment, base, commit = _sides(given, stack, may_run_code=may_run_code)
+    if given.experiment is None and host is None and not device:
+        named = {overlay_of(name)[0] for name in (environment, base) if name}
+        there = (item for item in visible_accelerators() if arch in {"", item.arch})
+        kinds = {item.device for item in there if named <= {*item.catalog.get("pythons", ())}}
+        device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     options = RunOptions(
         ResourceRequest(device, host, arch, given.labels, environment, base),
         who=who(request),

@@ -20,6 +20,7 @@ from hud.models import Accelerator, Audit, Experiment, IdempotencyKey, Run, Stre
 from tests.api.test_results_api import assert_problem
 from tests.support.claims import attach, claim, end
 from tests.support.factories import (
+    create_accelerator,
     create_experiment,
     create_measurement,
     create_run,
@@ -349,6 +350,16 @@ def test_a_plan_estimates_its_time_from_tasks_of_the_same_kind(
     assert plan["seconds"] == pytest.approx(90, abs=1)
     five = start(client, key, {**body, "repeats": 5}, "?dry_run=1").json()
     assert (five["processes"], five["seconds"]) == (5, pytest.approx(450, abs=2))
+
+
+def test_an_interpreter_says_on_which_device_a_run_is(client: Client, key: str) -> None:
+    """One host has a GPU; the interpreter is of another one's CPU."""
+    create_accelerator()
+    create_accelerator(arch="cpu", pythons=("default", "mine"))
+    body = {"suite": "micro", "cases": ["layer_norm"], "environment": "mine", "base_environment": "default"}
+    run = start(client, key, body)
+    assert run.status_code == 201, run.content
+    assert {row["device"] for row in Task.objects.values_list("spec", flat=True)} == {"cpu"}
 
 
 def test_a_plan_of_pairs_says_what_they_find(client: Client, key: str, host: Accelerator) -> None:

@@ -153,16 +153,21 @@ _Slot = dict[str, _Choice]  # by choice
 
 
 def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
-    """Return each slot's choices."""
+    """Return each slot's choices, whose kernels name what any compilation skipped there."""
     seen: defaultdict[tuple[str, str], list[Kernel]] = defaultdict(list)
+    skipped: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for compiled in side:
         for kernel in compiled.kernels:
             seen[kernel.slot, kernel.choice].append(kernel)
+            skipped[kernel.slot].update(kernel.skipped)
     slots: defaultdict[str, _Slot] = defaultdict(dict)
     for (slot, choice), kernels in seen.items():
         times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
         time_us, portion = median(times) if times else None, len(kernels) / len(side)
-        slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {kernel.binary for kernel in kernels})
+        last = kernels[-1]
+        if skipped[slot]:
+            last = replace(last, skipped=tuple(skipped[slot].items()))
+        slots[slot][choice] = _Choice(last, portion, time_us, {kernel.binary for kernel in kernels})
     return slots
 
 

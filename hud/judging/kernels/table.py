@@ -233,13 +233,19 @@ def config_change(base: Kernel | None, head: Kernel | None) -> str:
 
 
 def anatomy_change(base: Kernel | None, head: Kernel | None) -> str:
-    """Return what became of the baseline's winner, where it spills now, and how registers, spills and shared
-    memory differ; '' for nothing known."""
+    """Return which candidates spill on the candidate's side alone, above all the baseline's winner, and how
+    registers, spills and shared memory differ; '' for nothing known."""
     if not base or not head:
         return ""
-    skipped = dict(head.skipped).get(base.config, 0)
-    winner = f"the earlier winner now spills {skipped} register{'' if skipped == 1 else 's'} and was skipped"
-    texts = [winner] if skipped else []
+    skipped = {config: count for config, count in head.skipped if config not in dict(base.skipped)}
+    texts = []
+    if winner := skipped.get(base.config, 0):
+        texts.append(
+            f"the earlier winner now spills {winner} register{'' if winner == 1 else 's'} and was skipped"
+        )
+    elif skipped:
+        counts = f"{len(skipped)} candidate{'' if len(skipped) == 1 else 's'}"
+        texts.append(f"{counts} skipped for spilling up to {max(skipped.values())} registers")
     for name, words in _ANATOMY.items():
         before, after = getattr(base, name), getattr(head, name)
         if None not in (before, after) and before != after:

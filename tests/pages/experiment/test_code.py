@@ -380,6 +380,21 @@ def test_it_says_that_the_earlier_winner_spills_now(client: Client, db: None) ->
     assert client.get("/code.json", back).json()["items"][0]["anatomy"] == "registers 24 → 48, spilled 2 → 0"
 
 
+def test_it_says_that_candidates_spill_that_the_earlier_draws_never_took(client: Client, db: None) -> None:
+    """Compare draws of gather_gemv on an H200, where one skipped two configurations."""
+    model = create_experiment()
+    config = "XBLOCK={} R0_BLOCK={} num_warps={} num_stages=1".format
+    old = point(model, compiled(kernel("mv", 13.408, config=config(4, 2048, 8))), days=1)
+    spilling = ((config(2, 2048, 8), 28), (config(4, 2048, 16), 42))
+    now = [
+        compiled(kernel("mv", 19.168, config=config(2, 2048, 16), skipped=spilling)),
+        compiled(kernel("mv", 21.28, config=config(2, 1024, 16))),
+    ]
+    sides = {"base": side(old, model), "head": side(point(model, *now), model)}
+    (row,) = client.get("/code.json", sides).json()["items"]
+    assert row["anatomy"] == "2 candidates skipped for spilling up to 42 registers"
+
+
 def test_of_two_configurations_the_difference_is_shown() -> None:
     one, other = kernel("mm", config="XBLOCK=1 num_warps=4"), kernel("mm", config="XBLOCK=8 num_warps=4")
     assert config_change(one, other) == "XBLOCK 1 → 8"
