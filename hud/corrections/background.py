@@ -44,7 +44,7 @@ _ACTIONS["stream.merge"] = (
     Merging,
     "all_series",
     lambda done, of, who: streams.merge_part(
-        done, *(row_of(Stream, of[side]) for side in ("stream", "into")), who, PART
+        done, row_of(Stream, of["stream"]), row_of(Stream, of["into"]), who, PART
     ),
 )
 _ACTIONS["rename"] = (
