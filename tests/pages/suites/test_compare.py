@@ -424,7 +424,7 @@ def test_the_chooser_tells_uploads_of_one_minute_apart(
         ("b.json", "nightly"),
         ("a.json", "nightly"),
     ]
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         (second, first) = offered_sides(stream).runs
     assert (first.origin, second.origin) == (["nightly", "a.json"], ["nightly", "b.json"])
 
