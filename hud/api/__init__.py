@@ -20,7 +20,7 @@ from runner.formats.errors import BadUpload, Fault
 
 logger = logging.getLogger(__name__)
 _COMMON: dict[str, Any] = {"version": "1", "parser": StrictParser(), "auth": Key()}
-_HOSTS = {"openapi_url": "/hosts/openapi.json", "docs_url": "/hosts/docs"}
+_HOSTS: dict[str, Any] = {"openapi_url": "/hosts/openapi.json", "docs_url": "/hosts/docs"}
 api = Api(title="Compiler HUD", urls_namespace="api", **_COMMON)
 host_api = Api(title="Compiler HUD: protocol of hosts", urls_namespace="host_api", **_COMMON, **_HOSTS)
 for name in (

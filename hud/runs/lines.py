@@ -222,8 +222,8 @@ def _lines(condition: str, params: Mapping[str, Any]) -> list[RunLine]:
     """Return the runs `own` of a condition."""
     related = """JOIN hud_stream stream ON stream.id = own.stream_id
         LEFT JOIN hud_runrequest request ON request.run_id = own.id"""
-    joined = {"stream": Stream, "request": RunRequest}
-    runs: list[Any] = fetch_models(Run, f"{related} {condition}", params, computed=_ABOUT, **joined)
+    chosen = f"{related} {condition}"
+    runs: list[Any] = fetch_models(Run, chosen, params, computed=_ABOUT, stream=Stream, request=RunRequest)
     for run in runs:
         if run.upload_id:
             run.upload = Upload(pk=run.upload_id, filename=run.filename, stream=run.stream)
