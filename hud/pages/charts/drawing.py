@@ -269,13 +269,11 @@ def _dots(row: Chart, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterat
     since = row.regression.since if row.regression else None
     kinds = ("", "moved", "branch", "rerun", "beside", "expected", "pale")
     paths: dict[str, list[str]] = {kind: [] for kind in kinds}
-    low, per_pixel = scale.low, (scale.high - scale.low) / (scale.height - 12)
     expected = canvas.expected if row.metric.name == "gpu_busy_ms" else {}
     for key, spot, number, x, value in _places(row, canvas):
         moved = "moved" if since and key[0] >= since else ""
         own = tone or ("pale" if spot.quality else canvas.hollow.get(key) or moved)
-        y = scale.height - 6 - (scale.of(value) - low) / per_pixel  # as scale.y, which has ends
-        paths[own].append(f"M{x:.1f} {y:.1f}{_DOT}")
+        paths[own].append(f"M{x:.1f} {scale.y(value):.1f}{_DOT}")
         if known := expected.get((key[1], number)):
             paths["expected"].append(f"M{x:.1f} {scale.y(known) - 0.8:.1f}{_TICK_UP}")
     for name, dots in paths.items():
@@ -346,10 +344,9 @@ def _edge(row: Chart, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator
         tone = " change" if row.regression else ""
         now = f'<text class="now{tone}" x="6"'
         text = quantity(row.point.value, row.metric)
-        shown = (
-            text if len(text) <= _EDGE else number_text(row.point.value, row.metric)
-        )  # with its unit, left
-        labels.append((scale.y(row.point.value), now, shown))
+        if len(text) > _EDGE:  # its unit stands left
+            text = number_text(row.point.value, row.metric)
+        labels.append((scale.y(row.point.value), now, text))
     best = dict(row.guides).get("best")
     if best is not None and number_text(best, row.metric) != number_text(row.point.value, row.metric):
         labels.append((scale.y(best), '<text class="best" x="6"', f"best {number_text(best, row.metric)}"))

@@ -92,14 +92,8 @@ class Spot:
     compilations: list[tuple[int, float]] = field(init=False)  # with a value, by their place in the run
 
     def __post_init__(self) -> None:
-        if self.value is None:
-            self.compilations = []
-        elif not self.values:
-            self.compilations = [(0, self.value)]
-        else:
-            self.compilations = [
-                (index, value) for index, value in enumerate(self.values) if value is not None
-            ]
+        values = [] if self.value is None else self.values or [self.value]
+        self.compilations = [(index, value) for index, value in enumerate(values) if value is not None]
 
     @property
     def key(self) -> Key:

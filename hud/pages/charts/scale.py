@@ -27,7 +27,10 @@ class Scale:
     has_values: bool = True
 
     def y(self, value: float) -> float:
-        share = (self.of(value) - self.low) / (self.high - self.low)
+        return self._pixel(self.of(value))
+
+    def _pixel(self, place: float) -> float:
+        share = (place - self.low) / (self.high - self.low)
         return self.height - 6 - (self.height - 12) * min(max(share, 0.0), 1.0)
 
     def holds(self, value: float) -> bool:
@@ -56,11 +59,7 @@ class Scale:
             shown, decimals = place * hundred, max(digits - 2, 0) if hundred > 1 else digits
             return f"{shown + 0.0:,.{decimals}f}" if abs(place) < 1e6 else f"{shown:.3g}"
 
-        pixels = [
-            self.height - 6 - (self.height - 12) * (tick - self.low) / (self.high - self.low)
-            for tick in places
-        ]
-        return [(y, text_of(place).replace("-", "−")) for y, place in zip(pixels, places, strict=True)]
+        return [(self._pixel(place), text_of(place).replace("-", "−")) for place in places]
 
 
 def scale_of(row: Chart, name: ScaleName, height: int) -> Scale:
