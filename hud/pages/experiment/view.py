@@ -41,7 +41,7 @@ from hud.tables.html import NOTHING, badge_html, icon_html, join, json_block, op
 from hud.tables.table import IDENTITY
 from runner.formats.readers.xla import OF_OPERATION
 from runner.schema.statistics import median
-from runner.schema.suite import BadRequest, TaskSpec, suite_of, value_rule
+from runner.schema.suite import BadRequest, suite_of, value_rule
 
 
 def canvas_of(page: ExperimentPage) -> Canvas:
@@ -148,7 +148,6 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form_of_rerun = rerun_form(
         page.experiment,
         page.places,
-        spec=page.spec,
         initial=request.GET.dict(),
         whole=choice.options == "all",
     )
@@ -253,12 +252,11 @@ def _address(request: HttpRequest, pk: int) -> str:
     return f"{reverse('experiment', args=[pk])}?{request.GET.urlencode()}"
 
 
-def rerun_form(
-    asked: Experiment, places: list[Place], *, spec: TaskSpec | None = None, **about: Any
-) -> RerunForm:
-    """Return the form of a rerun. `spec` is the task, where it is known."""
+def rerun_form(asked: Experiment, places: list[Place], **about: Any) -> RerunForm:
+    """Return the form of a rerun, with the options of its task where it has one."""
+    spec = None
     with suppress(BadRequest):
-        spec = spec or spec_of(asked, device=asked.device)
+        spec = spec_of(asked, device=asked.device)
     return RerunForm(places=places, spec=spec, noise=partial(noise_before, asked), **about)
 
 
