@@ -28,7 +28,7 @@ from tests.support.factories import (
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 31
+STATEMENTS = 30
 
 
 def test_an_empty_site_says_what_to_do(client: Client) -> None:
