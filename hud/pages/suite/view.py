@@ -15,7 +15,6 @@ from django.urls import reverse
 from hud.hosts.registration import visible_accelerators
 from hud.models import FIRST_RUN_ONLY, Experiment, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.query_string import MAX_ID
 from hud.pages.suite import query
 from hud.pages.suite.query import place
 from hud.points.read import HEADER, NEWEST_POINT, rows_in_stream
@@ -128,9 +127,8 @@ MOST_RERUN = 200  # experiments of one request
 
 
 class SuiteRerun(forms.Form):
-    """One experiment whose own button was pressed, and where to run it or those that are ticked."""
+    """Where to run the experiments that are ticked, or the one whose own button was pressed."""
 
-    only = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
     where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
 
 
@@ -200,11 +198,10 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
     """Request a run of the chosen experiments: one for each device and arch that they have."""
     form = SuiteRerun(request.POST)
     back = f"{reverse('suite', args=[name])}?{request.GET.urlencode()}".rstrip("?")
-    ids = query_string.ids_of(request.POST.getlist("experiment"))
+    ids = query_string.ids_of(request.POST.getlist("only") or request.POST.getlist("experiment"))
     chosen: list[Experiment] = []
     if form.is_valid():
-        wanted = [form.cleaned_data["only"]] if form.cleaned_data["only"] else ids
-        chosen = list(Experiment.objects.filter(suite=name, pk__in=wanted)[:MOST_RERUN])
+        chosen = list(Experiment.objects.filter(suite=name, pk__in=ids)[:MOST_RERUN])
     if not chosen:
         messages.error(request, "Tick the experiments to run again.")
         return redirect(back)
