@@ -14,7 +14,9 @@ from functools import lru_cache
 from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
-from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
+from django.db.models import Count
+
+from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, RunSubject, Stream, Task
 from hud.points import sides
 from hud.points.kept import Kept
 from hud.points.sides import BadSide
@@ -235,27 +237,15 @@ def measured(
 
 def _with_points(runs: list[int], subject: Subject, stream: Stream) -> set[int]:
     """Return the runs that have a point of the subject, ceilings aside: 1 statement."""
-    rows = fetch_tuples(
-        """
-        SELECT DISTINCT run_id FROM hud_runsubject WHERE run_id = ANY(%(runs)s::int[])
-            AND stream_id = %(stream)s AND suite <> %(ceilings)s
-            AND arch = %(arch)s AND mode = %(mode)s AND dtype = %(dtype)s
-        """,
-        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS},
-    )
-    return {run for (run,) in rows}
+    noted = RunSubject.objects.filter(run__in=runs, stream=stream, **asdict(subject))
+    return set(noted.exclude(suite=CEILINGS).values_list("run", flat=True))
 
 
 def progress(night: Night) -> list[tuple[str, int, int]]:
     """Return of each suite how many tasks of a growing night have ended, and how many were planned: 1
     statement."""
-    return fetch_tuples(
-        """
-        SELECT spec->>'suite', count(*) FILTER (WHERE finished IS NOT NULL), count(*) FROM hud_task
-        WHERE run_id = ANY(%(runs)s) GROUP BY 1 ORDER BY 3 DESC, 1
-        """,
-        {"runs": list(night.runs)},
-    )
+    suites = Task.objects.filter(run__in=night.runs).values_list("spec__suite")
+    return list(suites.annotate(Count("finished"), planned=Count("pk")).order_by("-planned", "spec__suite"))
 
 
 def day(at: datetime | date) -> str:
