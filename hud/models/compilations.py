@@ -11,14 +11,13 @@ from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, prefetch_related_objects
 from django.db.models.functions import Now
 
 from hud.models.base import NamedRow, Real
 from hud.models.keys import Upload
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
-from hud.sql import attach, by_id
 from runner.schema import compilations as schema
 
 _SAME = (
@@ -162,9 +161,8 @@ class Compilation(NamedRow):
 
 def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
     """Return the kernels of these compilations by id, and read their lists: 3 queries."""
-    attach(compilations, "binary_list", by_id(BinaryList, [row.binary_list_id for row in compilations]))
-    attach(compilations, "line_list", by_id(LineList, [row.line_list_id for row in compilations]))
-    return by_id(Kernel, {pk for compilation in compilations for pk in compilation.kernels})
+    prefetch_related_objects(compilations, "binary_list", "line_list")
+    return Kernel.objects.in_bulk({pk for compilation in compilations for pk in compilation.kernels})
 
 
 class KernelCode(NamedRow):

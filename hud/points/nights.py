@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 from django.db.models import Count
@@ -262,18 +261,15 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     A night whose runs are over is kept until one of its points changes.
     """
     keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
-    by_key = _kept.known(keys)
-    missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
+    known, settled = _kept.known(keys), dict[Any, Results]()
+    missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in known}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
-    measured: dict[Any, Results] = {
-        key: values for key, (values, _is_settled) in zip(missing, read_now, strict=True)
-    }
-    settled = (
-        is_settled and night.complete
-        for night, (_, is_settled) in zip(missing.values(), read_now, strict=True)
-    )
-    _kept.keep({key: measured[key] for key in compress([*measured], settled)})
-    return [{**by_key, **measured}[key] for key in keys]
+    for (key, night), (values, is_settled) in zip(missing.items(), read_now, strict=True):
+        known[key] = values
+        if is_settled and night.complete:
+            settled[key] = values
+    _kept.keep(settled)
+    return [known[key] for key in keys]
 
 
 UNDECIDED = "undecided "  # before the name of a metric: the values of those that may not decide
