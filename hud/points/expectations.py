@@ -52,6 +52,19 @@ def is_about(expectation: Expectation, experiment: Experiment) -> bool:
     )
 
 
+def holding(
+    expectations: Sequence[Expectation], experiment: Experiment, time: datetime
+) -> Expectation | None:
+    """Return the newest expectation of an experiment that is not later than a tested commit. An undated list,
+    which has the time of its upload, may be older than it looks: it holds where no other does."""
+    about = [
+        expectation
+        for expectation in expectations
+        if (expectation.listed <= time or expectation.is_undated) and is_about(expectation, experiment)  # type: ignore[attr-defined]
+    ]
+    return max(about, key=lambda row: (row.listed <= time, row.listed, row.pk or 0), default=None)
+
+
 def outcome(expectation: Expectation, point: PointFields, direction: str) -> str:
     """Return as_expected, unexpected_failure or unexpected_pass; '' where neither can be said."""
     if point.never_ran:
@@ -87,14 +100,8 @@ class Expectations:
             self._listed[expectation.suite, expectation.case, expectation.metric].append(expectation)
 
     def of(self, experiment: Experiment, metric: str, time: datetime) -> Expectation | None:
-        """Return what the newest list that is not later than a tested commit says of a metric. An undated
-        list, which has the time of its upload, may be older than it looks: it holds where no other does."""
-        about = [
-            row
-            for row in self._listed.get((experiment.suite, experiment.case, metric), ())
-            if (row.listed <= time or row.is_undated) and is_about(row, experiment)  # type: ignore[attr-defined]
-        ]
-        return max(about, key=lambda row: (row.listed <= time, row.listed, row.pk), default=None)
+        """Return what a list says of a metric at a time."""
+        return holding(self._listed.get((experiment.suite, experiment.case, metric), ()), experiment, time)
 
     def known_failure(self, experiment: Experiment, time: datetime) -> str:
         """Return why a failure of an experiment is no news: what a person or the list says; '' for news."""
