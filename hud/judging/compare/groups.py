@@ -95,6 +95,11 @@ class CohortGroup(Totals):
 
     key: GroupKey
 
+    @property
+    def is_telling(self) -> bool:
+        """Return whether a mean moved, and what is compared may be the cause."""
+        return self.is_tinted and any(mean.tone for mean in self.means.values())
+
     def to_json(self) -> dict[str, Any]:
         return {
             **self.key._asdict(),

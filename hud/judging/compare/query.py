@@ -67,9 +67,8 @@ class Candidate:
 
     @property
     def telling(self) -> int:
-        """Return of how many groups a mean moved, and what is compared may be the cause."""
-        tinted = [group.means.values() for group in self.groups if group.is_tinted]
-        return sum(any(mean.tone for mean in means) for means in tinted)
+        """Return how many groups moved."""
+        return sum(group.is_telling for group in self.groups)
 
     def counts_json(self) -> dict[str, Any]:
         counts = {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
