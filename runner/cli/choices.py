@@ -12,7 +12,6 @@ import getpass
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -55,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
     BadRequest or locks.Busy."""
     choices = ledger.apply(options.file) if options.file else ledger.applied()
     chosen = accelerators([options.device] if options.device else [])[0]
-    python = interpreter_of(options.python)[1] if options.python else Interpreter(sys.executable)
+    python = interpreter_of(options.python)[1]
     compiler = _Compiler(choices, chosen, python, options.files, forces=options.file is not None)
     elsewhere = compiler.elsewhere()
     counts: Counter[str] = Counter()

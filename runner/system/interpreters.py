@@ -48,10 +48,13 @@ class Interpreter:
 
 
 def interpreter_of(text: str) -> tuple[str, Interpreter]:
-    """Read ``NAME=PATH[,ENV=VALUE…]``, NAME first; a PATH without a slash is looked for where a shell looks.
+    """Read ``NAME=PATH[,ENV=VALUE…]``, NAME first; '' is the one that runs the runner. A PATH without a slash is
+    looked for where a shell looks.
 
     A comma that no ``ENV=`` follows is part of the value, such as one of JSON. Raise BadRequest.
     """
+    if not text:
+        return DEFAULT, Interpreter(sys.executable)
     first, *variables = _NEXT_VARIABLE.split(text)
     name, separator, path = first.partition("=")
     program = shutil.which(path)
