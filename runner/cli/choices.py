@@ -27,7 +27,7 @@ from runner.schema.compilations import PINNED_VARIABLE, UNTUNED, kernels_in
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, NEW_CACHES, Selection, TaskResult, plan
-from runner.system import interpreters
+from runner.system import interpreters, machine
 from runner.system.accelerators import Accelerator, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
@@ -145,8 +145,7 @@ class _Compiler:
             for file in self.files.glob("??/*.best_config"):
                 (cache / file.parent.name).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, cache / file.parent.name / file.name)
-        names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-        return {NEW_CACHES: str(folder), **{name: str(folder / cache) for name, cache in names.items()}}
+        return {NEW_CACHES: str(folder), **machine.compile_caches(folder)}
 
 
 def _task(own: Mapping[str, Json]) -> TaskSpec:

@@ -301,7 +301,7 @@ class Agent:
         slot = list(self.accelerators).index(config.accelerator.name)
         process = subprocess.Popen(
             [sys.executable, "-m", "runner.host.worker", str(config.save())],
-            cwd=Path(__file__).resolve().parent.parent.parent,
+            cwd=machine.REPOSITORY,
             env={**os.environ, **account.of_slot(slot, self.data, len(self.accelerators))},
             stdin=subprocess.DEVNULL,
             start_new_session=True,

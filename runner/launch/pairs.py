@@ -37,7 +37,7 @@ from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, BadRequest, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, TaskOutcome
-from runner.system import account
+from runner.system import account, machine
 from runner.system.task_files import CappedLog, artifacts_in, write_new
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
@@ -333,9 +333,6 @@ def _run_time_ms(records: Iterable[Mapping[str, Json]]) -> float | None:
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:
-    account.share(folder.parent, folder, folder / "inductor", folder / "triton")
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        variable: str(folder),  # a suite that empties its caches otherwise uses these instead
-    }
+    caches = machine.compile_caches(folder)
+    account.share(folder.parent, folder, *map(Path, caches.values()))
+    return {**caches, variable: str(folder)}  # a suite that empties its caches otherwise uses these instead
