@@ -29,7 +29,7 @@ from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, NEW_CACHES, Selection, TaskResult, plan
 from runner.system import interpreters, machine
 from runner.system.accelerators import Accelerator, accelerators
-from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
+from runner.system.interpreters import DEFAULT, Interpreter, interpreter_or_own
 
 _HIT = "hit"
 _UNPROVEN = "no entry: no choice is proven"
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
     BadRequest or locks.Busy."""
     choices = ledger.apply(options.file) if options.file else ledger.applied()
     chosen = accelerators([options.device] if options.device else [])[0]
-    python = interpreter_of(options.python)[1]
+    python = interpreter_or_own(options.python)[1]
     compiler = _Compiler(choices, chosen, python, options.files, forces=options.file is not None)
     elsewhere = compiler.elsewhere()
     counts: Counter[str] = Counter()

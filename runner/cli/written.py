@@ -14,7 +14,7 @@ from runner.cli import run
 from runner.schema.suite import BadRequest
 from runner.suites import file
 from runner.system import locks
-from runner.system.interpreters import Interpreter, answer_of, interpreter_of
+from runner.system.interpreters import Interpreter, answer_of, interpreter_or_own
 
 _LIMIT_S = 1800
 
@@ -54,7 +54,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def _write(path: Path, python: str, variables: Mapping[str, str], module: str, argument: str) -> None:
     """Write what a module of ours answers by the named interpreter to a new file. Raise BadRequest."""
-    chosen = interpreter_of(python)[1]
+    chosen = interpreter_or_own(python)[1]
     chosen = Interpreter(chosen.path, {**chosen.environment, **variables})
     try:
         answer = answer_of(chosen, module, argument, limit_s=_LIMIT_S)

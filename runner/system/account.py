@@ -46,8 +46,9 @@ def prepare(data: Path, pythons: Iterable[str], accelerators: int = 1) -> str:
         os.environ[_HOME] = str(home)
         for slot, uid in enumerate(_uids()):
             share(home_of(data, slot), uid=uid)
-        tried = (problem_of(["/bin/sh", "-c", _TRIAL, str(home), python, *TRIAL]) for python in pythons)
-        problem = next(filter(None, tried), "")
+        shell = ["/bin/sh", "-c", _TRIAL, str(home)]
+        tried = ((python, problem_of([*shell, python, *TRIAL])) for python in pythons)
+        problem = next((f"{python}: {why}" for python, why in tried if why), "")
     except OSError as error:
         problem = str(error)
     if problem:

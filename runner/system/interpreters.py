@@ -47,13 +47,10 @@ class Interpreter:
 
 
 def interpreter_of(text: str) -> tuple[str, Interpreter]:
-    """Read ``NAME=PATH[,ENV=VALUE…]``, NAME first; '' is the one that runs the runner. A PATH without a slash
-    is looked for where a shell looks.
+    """Read ``NAME=PATH[,ENV=VALUE…]``, NAME first; a PATH without a slash is looked for where a shell looks.
 
     A comma that no ``ENV=`` follows is part of the value, such as one of JSON. Raise BadRequest.
     """
-    if not text:
-        return DEFAULT, Interpreter(sys.executable)
     first, *variables = _NEXT_VARIABLE.split(text)
     name, separator, path = first.partition("=")
     program = shutil.which(path)
@@ -62,6 +59,11 @@ def interpreter_of(text: str) -> tuple[str, Interpreter]:
     pairs = [variable.partition("=") for variable in variables]
     absolute = str(Path(program).absolute())  # a task's process starts in a folder of its own
     return name, Interpreter(absolute, {key: value for key, _equals, value in pairs})
+
+
+def interpreter_or_own(text: str) -> tuple[str, Interpreter]:
+    """Return the one that a command names, by default the one that runs the runner. Raise BadRequest."""
+    return interpreter_of(text) if text else (DEFAULT, Interpreter(sys.executable))
 
 
 def answer_of(python: Interpreter, module: str, *arguments: str, limit_s: int) -> dict[str, Any]:
