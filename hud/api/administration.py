@@ -250,7 +250,8 @@ DeletionOut = create_model(
 
 @of_table(background.COLUMNS)
 class CorrectionOut(Schema):
-    """A deletion or renaming in the background: `done_rows` of about `rows` points or experiments."""
+    """A deletion, renaming or merge in the background: `done_rows` of about `rows` points, experiments or
+    series."""
 
 
 DELETED: dict[Any, Any] = {200: DeletionOut, 202: CorrectionOut, 409: Error}
@@ -267,5 +268,5 @@ def deletion_answer(response: HttpResponse, done: Deletion | Correction) -> Stat
 
 @router.get("/corrections/{int:correction_id}", response=CorrectionOut, tags=["runs"])
 def get_correction(request: HttpRequest, correction_id: int) -> dict[str, Any]:
-    """Get the progress of a deletion or renaming in the background."""
+    """Get the progress of a correction in the background."""
     return background.COLUMNS.row(row_of(Correction, correction_id))

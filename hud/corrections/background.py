@@ -9,14 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from hud.accounts.audit import client_address
-from hud.corrections import deletion, renaming
+from hud.corrections import deletion, renaming, streams
 from hud.corrections.deletion import ChangedRows, Deletion
 from hud.corrections.renaming import Renaming
+from hud.corrections.streams import Merging
 from hud.ingest.runs import changing_references
-from hud.models import Alias, Correction, Run, Upload
+from hud.models import Alias, Correction, Run, Stream, Upload
 from hud.problems import Problem, row_of
 from hud.tables.table import DataTable
 
@@ -38,6 +40,13 @@ _ACTIONS: dict[str, tuple[type[ChangedRows], str, _Part]] = {
     )
     for kind in (Run, Upload)
 }
+_ACTIONS["stream.merge"] = (
+    Merging,
+    "all_series",
+    lambda done, of, who: streams.merge_part(
+        done, row_of(Stream, of["stream"]), row_of(Stream, of["into"]), who, PART
+    ),
+)
 _ACTIONS["rename"] = (
     Renaming,
     "experiments",
@@ -73,6 +82,16 @@ def rename(
         renaming.keep_alias(alias)
         names = {name: getattr(alias, name) for name in ("kind", "old", "new", "suite")}
         return _begin("rename", str(alias), names, experiments, who)
+
+
+def merge(stream: Stream, into: Stream, *, who: str) -> Merging | Correction:
+    """Merge a stream into another; one with many points in the background. Raise Problem."""
+    points = stream.runs.aggregate(total=Sum("points"))["total"] or 0
+    if points <= LARGE:
+        return streams.merge(stream, into, who=who)
+    streams.check_mergeable(stream, into)
+    about = {"stream": stream.pk, "into": into.pk}
+    return _begin("stream.merge", f"stream {stream.name} into {into.name}", about, stream.series.count(), who)
 
 
 def _begin(action: str, subject: str, arguments: dict[str, Any], rows: int, who: str) -> Correction:

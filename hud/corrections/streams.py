@@ -3,13 +3,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Count
 from django.utils import timezone
 
 from hud.accounts import audit
-from hud.corrections.deletion import ChangedRows, judge_again, touch
+from hud.corrections.deletion import ChangedRows, Deletion, delete_part, judge_again, touch
 from hud.corrections.deletion import delete as delete_upload
 from hud.corrections.renaming import merge_series, runs_that_come_twice
 from hud.ingest.runs import changing_references
@@ -39,6 +41,10 @@ class Merging(ChangedRows):
     series: int = 0
     joined_series: int = 0
     dropped_uploads: int = 0
+
+    @property
+    def all_series(self) -> int:
+        return self.series + self.joined_series
 
 
 def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
@@ -79,50 +85,78 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
     Raise Problem."""
     done = Merging()
     with changing_references():
-        stream, into = _locked(stream, into)
-        if stream == into:
-            raise Problem(409, "choose another stream to merge it into")
-        _check_removable(stream, "merged into another")
-        same = Upload.objects.filter(stream=into).values("content_key")
-        for upload in Upload.objects.filter(stream=stream, content_key__in=same):
-            delete_upload(upload, who=who)
-            done.dropped_uploads += 1
-        if numbers := runs_that_come_twice(Run.objects.filter(stream=stream), stream=into):
-            raise Problem(
-                409, f"{into.name} has the same runs as {numbers}: delete those of one stream first"
-            )
-        # those of experiments and metrics that both have are joined, the others are found anew by an upload
-        done.joined_series, _moved, _dropped = merge_series(
-            """
-            SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
-                AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
-            WHERE o.stream_id = %(stream)s
-            """,
-            {"stream": stream.pk, "into": into.pk},
-        )
-        done.series = stream.series.update(stream=into, digest=None)
-        done.runs = stream.runs.count()
-        into_failures = KnownFailure.objects.filter(stream=into).values("experiment")
-        stream.known_failures.filter(experiment__in=into_failures).delete()
-        of_into = Import.objects.filter(stream=into).values("content_key")
-        Import.objects.filter(stream=stream, content_key__in=of_into).delete()
-        Import.objects.filter(stream=stream).update(stream=into)
-        for relation in Stream._meta.related_objects:  # runs, uploads, series, keys, schedules, …
-            relation.related_model._default_manager.filter(**{relation.field.name: stream}).update(
-                **{relation.field.name: into}
-            )
-        referring = list(Stream.objects.filter(reference=stream).exclude(pk__in=_chain(into)))
-        Stream.objects.filter(pk__in=[other.pk for other in referring]).update(reference=into)
-        Point.objects.filter(level_stream=stream).update(level_stream=into)  # the database does not do so
-        aliases = [stream.name, *stream.aliases]
-        stream.delete()  # of which `into` loses the reference, if it has it
-        into.refresh_from_db()
-        into.aliases = [*into.aliases, *aliases]
-        into.save(update_fields=["aliases"])
-        _judge_again([into.pk, *(other.pk for other in referring)])
-        subject = f"stream {stream.name} into {into.name}"
-        audit.note(who=who, action="stream.merge", subject=subject, detail=done.to_json())
+        merge_part(done, stream, into, who)
     return done
+
+
+def merge_part(done: Merging, stream: Stream, into: Stream, who: str, most: int | None = None) -> bool:
+    """Drop an upload that both have, or move series with about so many points; all else once none is left.
+    Return whether that is so. Raise Problem."""
+    stream, into = _locked(stream, into)
+    check_mergeable(stream, into)
+    same = Upload.objects.filter(stream=into).values("content_key")
+    for upload in Upload.objects.filter(stream=stream, content_key__in=same):
+        done.dropped_uploads += delete_part(Deletion(), upload, who, most)
+        if most:
+            return False
+    if numbers := runs_that_come_twice(Run.objects.filter(stream=stream), stream=into):
+        raise Problem(409, f"{into.name} has the same runs as {numbers}: delete those of one stream first")
+    moving = _next_series(stream, most)
+    # those of experiments and metrics that both have are joined, the others are found anew by an upload
+    done.joined_series += merge_series(
+        """
+        SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
+            AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
+        WHERE o.id = ANY(%(series)s)
+        """,
+        {"series": moving, "into": into.pk},
+    )[0]
+    done.series += stream.series.filter(pk__in=moving).update(stream=into, digest=None)
+    if most and moving:
+        return False
+    done.runs = stream.runs.count()
+    into_failures = KnownFailure.objects.filter(stream=into).values("experiment")
+    stream.known_failures.filter(experiment__in=into_failures).delete()
+    of_into = Import.objects.filter(stream=into).values("content_key")
+    Import.objects.filter(stream=stream, content_key__in=of_into).delete()
+    Import.objects.filter(stream=stream).update(stream=into)
+    for relation in Stream._meta.related_objects:  # runs, uploads, series, keys, schedules, …
+        relation.related_model._default_manager.filter(**{relation.field.name: stream}).update(
+            **{relation.field.name: into}
+        )
+    referring = list(Stream.objects.filter(reference=stream).exclude(pk__in=_chain(into)))
+    Stream.objects.filter(pk__in=[other.pk for other in referring]).update(reference=into)
+    Point.objects.filter(level_stream=stream).update(level_stream=into)  # the database does not do so
+    aliases = [stream.name, *stream.aliases]
+    stream.delete()  # of which `into` loses the reference, if it has it
+    into.refresh_from_db()
+    into.aliases = [*into.aliases, *aliases]
+    into.save(update_fields=["aliases"])
+    _judge_again([into.pk, *(other.pk for other in referring)])
+    subject = f"stream {stream.name} into {into.name}"
+    audit.note(who=who, action="stream.merge", subject=subject, detail=done.to_json())
+    return True
+
+
+def check_mergeable(stream: Stream, into: Stream) -> None:
+    """Raise Problem 409 for a stream that cannot be merged into this one."""
+    if stream == into:
+        raise Problem(409, "choose another stream to merge it into")
+    _check_removable(stream, "merged into another")
+
+
+def _next_series(stream: Stream, most: int | None) -> list[int]:
+    """Return the ids of the stream's first series that have so many points together, or of all."""
+    series = stream.series.order_by("pk")
+    if most is None:
+        return list(series.values_list("pk", flat=True))
+    sizes = list(series.annotate(size=Count("point")).values_list("pk", "size")[:most])
+    totals = accumulate(size for _pk, size in sizes)
+    return [
+        pk
+        for place, ((pk, _size), total) in enumerate(zip(sizes, totals, strict=True))
+        if not place or total <= most
+    ]
 
 
 def delete(stream: Stream, *, who: str) -> None:

@@ -127,7 +127,7 @@ class Import(NamedRow):
 
 
 class Correction(NamedRow):
-    """A deletion or renaming of so much that `manage.py imports` does it in parts."""
+    """A deletion, renaming or merge of so much that `manage.py imports` does it in parts."""
 
     action = models.CharField(max_length=60)  # as in the audit log
     subject = models.CharField(max_length=200)  # likewise
@@ -135,7 +135,7 @@ class Correction(NamedRow):
     who = models.CharField(max_length=150)
     address = models.CharField(max_length=100, blank=True)  # of the client
     done_rows = models.IntegerField(default=0)
-    rows = models.IntegerField()  # points or experiments that it concerned when it began
+    rows = models.IntegerField()  # points, experiments or series that it concerned when it began
     counts = models.JSONField(default=dict)  # of what it has changed
     problem = models.CharField(max_length=500, blank=True)  # that ended it
     created = models.DateTimeField(db_default=Now())

@@ -12,11 +12,11 @@ from django.db import OperationalError
 from django.test import Client
 
 from hud.accounts.keys import create_key
-from hud.corrections import background, deletion
+from hud.corrections import background, deletion, streams
 from hud.corrections.deletion import Deletion
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.models import Alias, Audit, Correction, Experiment, Measurement, Point, Run, Series, Upload
+from hud.models import Alias, Audit, Correction, Experiment, Measurement, Point, Run, Series, Stream, Upload
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_user
 from tests.support.records import as_list, v3_record
@@ -42,6 +42,14 @@ def upload(day: int = 0, *, suite: str = "", cases: int = CASES, **more: Any) ->
         record["benchmark"]["name"] = suite
     ingest(as_list(*records), Parameters())
     return Upload.objects.latest("pk")
+
+
+def upload_to(stream: str, day: int, cases: int = CASES) -> None:
+    records = [
+        v3_record(case=f"case_{n}", timestamp=1_700_000_000 + day * DAY, values=[1.0 + n])
+        for n in range(cases)
+    ]
+    ingest(as_list(*records), Parameters(stream=stream))
 
 
 def parts() -> int:
@@ -152,6 +160,41 @@ def test_a_suite_is_renamed_in_parts() -> None:
     assert set(Experiment.objects.values_list("suite", flat=True)) == {"new"}
     assert Experiment.objects.count() == CASES
     assert Point.objects.count() == Measurement.objects.count() == 2 * CASES + CASES // 2
+
+
+def test_a_stream_is_merged_in_parts_as_at_once() -> None:
+    """One of the uploads is in both streams, and one comes to the merged stream meanwhile."""
+
+    def filled(name: str) -> tuple[Stream, Stream]:
+        upload_to(f"{name}-old", 0), upload_to(f"{name}-new", 0)
+        upload_to(f"{name}-old", 1, cases=CASES // 2), upload_to(f"{name}-new", 2, cases=CASES // 2)
+        return Stream.objects.get(name=f"{name}-old"), Stream.objects.get(name=f"{name}-new")
+
+    upload_to("front", 9)
+    streams.merge(*filled("once"), who="olga")
+    old, new = filled("parts")
+    process_pending(10**6), process_pending(10**6)
+    asked = background.merge(old, new, who="olga")
+    assert isinstance(asked, Correction)
+    background.run_part()
+    upload_to("parts-old", 3)
+    assert parts() > CASES // 3
+    upload_to("once-old", 3)
+    process_pending(10**6), process_pending(10**6)
+    asked.refresh_from_db()
+    assert (asked.state, asked.done_rows, asked.counts["dropped_uploads"]) == ("done", CASES, 1)
+    seen = [
+        {
+            *Point.objects.filter(
+                series__stream__name=f"{name}-new", run__stream__name=f"{name}-new"
+            ).values_list("series__experiment", "value", "order_time", "verdict_code")
+        }
+        for name in ("once", "parts")
+    ]
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 3 * CASES
+    assert not Stream.objects.filter(name__endswith="-old").exists()
+    assert Audit.objects.filter(action="stream.merge", subject="stream parts-old into parts-new").exists()
 
 
 def test_pages_and_api_say_how_far_it_is(client: Client) -> None:

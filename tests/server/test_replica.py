@@ -68,12 +68,14 @@ class Client:
         self.key = create_key(name="k", scopes=["read", "upload"], who="t")[1]
         self.cookies = ""
 
-    def ask(self, address: str, *, body: bytes | None = None, key: bool = False) -> http.client.HTTPResponse:
+    def ask(
+        self, address: str, *, body: bytes | None = None, key: bool = False, method: str = ""
+    ) -> http.client.HTTPResponse:
         headers = {"Authorization": f"Bearer {self.key}"} if key else {"Cookie": self.cookies}
         if body is not None and not key:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         client = http.client.HTTPConnection("127.0.0.1", self._hud.port, timeout=60)
-        client.request("GET" if body is None else "POST", address, body, headers)
+        client.request(method or ("GET" if body is None else "POST"), address, body, headers)
         answer = client.getresponse()
         self.text = answer.read().decode()
         client.close()

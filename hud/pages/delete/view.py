@@ -48,7 +48,7 @@ def _answer(
 
 
 def correction(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show how far a deletion or renaming in the background is."""
+    """Show how far a deletion, renaming or merge in the background is."""
     row = get_object_or_404(Correction, pk=pk)
     counts = {name: count for name, count in row.counts.items() if count and name != "file_bytes"}
     response = render(request, "delete/correction.html", {"row": row, "counts": counts})

@@ -10,8 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from hud.corrections.streams import StreamChanges, change, contents, delete, merge
-from hud.models import OPERATORS_OWN, Stream
+from hud.corrections.background import merge
+from hud.corrections.streams import StreamChanges, change, contents, delete
+from hud.models import OPERATORS_OWN, Correction, Stream
 from hud.pages import data
 from hud.points.streams import COLUMNS, read
 from hud.problems import Problem
@@ -97,14 +98,17 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     except Problem as error:
         messages.error(request, f"Nothing was changed: {error}.")
     else:
+        if isinstance(done, Correction):
+            return redirect("correction", pk=done.pk)
         messages.success(request, done)
     return redirect("streams")
 
 
-def _do(action: str, stream: Stream, fields: dict[str, Any], who: str) -> str:
-    """Do it and return what was done, in words."""
+def _do(action: str, stream: Stream, fields: dict[str, Any], who: str) -> str | Correction:
+    """Do it and return what was done, in words, or what goes on in the background."""
     if action == "merge":
-        return f"Merged {stream} into {fields['into']}: {merge(stream, fields['into'], who=who)}."
+        done = merge(stream, fields["into"], who=who)
+        return done if isinstance(done, Correction) else f"Merged {stream} into {fields['into']}: {done}."
     if action == "delete":
         delete(stream, who=who)
         return f"Deleted {stream}."
