@@ -22,14 +22,8 @@ from runner.launch import ledger
 from runner.launch.jobs import LaunchRequest
 from runner.launch.launch import Event
 from runner.launch.results import FILE
-from runner.schema.compilations import (
-    COMPILED,
-    Kernels,
-    candidate_pins,
-    choices_of,
-    inductor_variable,
-    timed_kernels,
-)
+from runner.schema import compilations
+from runner.schema.compilations import COMPILED, Kernels
 from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
 from runner.schema.protocol import CHANGED_INTERPRETER
@@ -169,7 +163,7 @@ class _Pair:
     def _run_candidates(self) -> None:
         """Pin both sides to the candidates of slots whose candidates differ: a part of them, and no further
         ones once they took twice as long as all before them."""
-        self._candidates = candidate_pins(self._kernels[BASE], self._kernels[NEW])
+        self._candidates = compilations.candidate_pins(self._kernels[BASE], self._kernels[NEW])
         count, until_s = len(self._candidates), 3 * self._seconds
         part = min(count, max(_CANDIDATES, math.ceil(count / LEAST_DRAWS)))
         for turn in range(part):
@@ -214,7 +208,7 @@ class _Pair:
             {
                 **self._cached(process),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
-                **(inductor_variable(job.new_options) if side == NEW else {}),
+                **(compilations.inductor_variable(job.new_options) if side == NEW else {}),
                 **self._pinning(process),
             },
             spec=replace(job.task, compilation=1) if partly else job.task,
@@ -253,7 +247,8 @@ class _Pair:
             if process.candidate is not None:  # it is no draw: only its kernels count
                 records = [record for record in records if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
-            self._choices[side], self._kernels[side] = choices_of(records), timed_kernels(records)
+            self._choices[side] = compilations.choices_of(records)
+            self._kernels[side] = compilations.timed_kernels(records)
             metrics = (record["metric"] for record in records)
             if any(is_of_running(metric["name"]) and metric.get("benchmark_values") for metric in metrics):
                 self._measured.add(side)
