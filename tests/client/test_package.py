@@ -47,6 +47,7 @@ def run(words: list[str], environment: dict[str, str], folder: Path) -> subproce
 def test_it_needs_only_the_standard_library_and_python_3_9() -> None:
     extras = {
         "pandas": "__init__.py",
+        "pyarrow": "__init__.py",
         "mcp": "mcp_server.py",
         "pytest": "pytest_plugin.py",
     }
