@@ -32,8 +32,7 @@ class HudConfig(AppConfig):
     def ready(self) -> None:
         from hud.accounts import audit  # noqa: F401, PLC0415  # it listens to logins, and needs the models
 
-        checks.register(check_database_version, checks.Tags.database)
-        checks.register(check_newer_schema, checks.Tags.database)
+        checks.register(check_databases, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
         post_migrate.connect(make_streams, sender=self)
 
@@ -46,21 +45,15 @@ def make_streams(**_options: Any) -> None:
         Stream.objects.bulk_create([Stream(name=name) for name in OPERATORS_OWN], ignore_conflicts=True)
 
 
-def check_database_version(*, databases: Sequence[str] | None = None, **_options: Any) -> _Messages:
-    """Return an error for PostgreSQL before 16; only with `--database`."""
-    found = {alias: connections[alias].cursor().connection.info.server_version for alias in databases or ()}
-    hint = "Use PostgreSQL 16 or newer."
-    return [
-        checks.Error(f"The database {alias!r} is PostgreSQL {version // 10_000}.", hint=hint, id="hud.E003")
-        for alias, version in found.items()
-        if version < MINIMUM_POSTGRES
-    ]
-
-
-def check_newer_schema(*, databases: Sequence[str] | None = None, **_options: Any) -> _Messages:
-    """Return an error for a database that a newer release has migrated; only with `--database`."""
+def check_databases(*, databases: Sequence[str] | None = None, **_options: Any) -> _Messages:
+    """Return errors for PostgreSQL before 16, and for a database that a newer release has migrated; only with
+    `--database`."""
     messages: _Messages = []
     for alias in databases or ():
+        version = connections[alias].cursor().connection.info.server_version
+        if version < MINIMUM_POSTGRES:
+            text = f"The database {alias!r} is PostgreSQL {version // 10_000}."
+            messages.append(checks.Error(text, hint="Use PostgreSQL 16 or newer.", id="hud.E003"))
         applied = MigrationRecorder(connections[alias]).applied_migrations()
         if unknown := sorted(name for app, name in applied if app == "hud" and name not in MIGRATIONS):
             text = f"The database {alias!r} was migrated by a newer release, up to {unknown[-1]}."

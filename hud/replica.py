@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import datetime
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import MiddlewareNotUsed
@@ -27,7 +26,8 @@ _START = "0/0"
 _AWAY_S = 5  # that a database which did not answer is not asked
 _LOGIN = "/login/"  # where requests that only read write too
 _AWAY = (DatabaseError, InterfaceError)
-# Whether it hears from the primary, has what was written up to a position, and is less than 10 s behind
+# Whether it hears from the primary, has what was written up to a position, and is less than 10 s behind; and
+# the time of the newest change that it has
 _STATE = """
     SELECT EXISTS (SELECT FROM pg_stat_wal_receiver), coalesce(pg_last_wal_replay_lsn() >= %s::pg_lsn, false),
         pg_last_wal_receive_lsn() <= pg_last_wal_replay_lsn()
@@ -58,13 +58,6 @@ class Router:
         return database == DEFAULT_DB_ALIAS
 
 
-class _Replica(NamedTuple):
-    is_fed: bool
-    has_position: bool
-    is_near: bool
-    newest: datetime | None  # of the changes that it has
-
-
 class ReplicaMiddleware:
     """Choose the database that a request reads. `request.alone_since` has the time of the replica's newest
     change where the primary is away."""
@@ -86,13 +79,13 @@ class ReplicaMiddleware:
             return self._get_response(request)
         position = request.COOKIES.get(_COOKIE, "")
         rows = self._asked(REPLICA, _STATE, position if _POSITION.fullmatch(position) else _START)
-        replica = _Replica(*rows[0]) if rows else None
-        if replica is None:
+        if not rows:
             return self._get_response(request)
-        if not all(replica[:3]):
+        *is_current, newest = rows[0]
+        if not all(is_current):
             if self._asked(DEFAULT_DB_ALIAS, "SELECT 1"):
                 return self._get_response(request)
-            request.alone_since = replica.newest  # type: ignore[attr-defined]
+            request.alone_since = newest  # type: ignore[attr-defined]
         token = _reading.set(REPLICA)
         try:
             return self._get_response(request)

@@ -4,11 +4,11 @@
 servers are the embedded ones below it (`hud/server/embedded.py`).
 """
 
-import importlib.util
 import logging
 import os
 import re
 from http import HTTPStatus
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -265,10 +265,8 @@ USE_I18N = False
 
 STATIC_URL = "/static/"
 STATIC_ROOT = HUD_DATA / "static"
-_plotly = importlib.util.find_spec("plotly")
-STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
-if _plotly and _plotly.origin:
-    STATICFILES_DIRS.append(("plotly", Path(_plotly.origin).parent / "package_data"))
+_PLOTLY = str(distribution("plotly").locate_file("plotly/package_data"))
+STATICFILES_DIRS: list[Any] = [BASE_DIR / "static", ("plotly", _PLOTLY)]
 STORAGES = {
     "default": {"BACKEND": "hud.files.bucket.Bucket" if HUD_FILES else "hud.files.folder.Folder"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},

@@ -37,35 +37,14 @@ from hud.pages.stream_list import view as streams
 from hud.pages.suite import view as suites
 from hud.pages.system import view as system
 
-
-class _Name(StringConverter):
-    """A name from the data, without slashes and control characters (PostgreSQL refuses NUL)."""
-
-    regex = r"[^/\x00-\x1f\x7f]{1,60}?"
-
-
-class _Case(StringConverter):
-    """A case of a suite, which may have slashes."""
-
-    regex = r"[^\x00-\x1f\x7f]{1,200}?"
-
-
-class _DataFormat(StringConverter):
-    """The data formats of every page of tables and charts."""
-
-    regex = "json|csv"
-
-
-class _Key(StringConverter):
-    """The key of a binary."""
-
-    regex = "[0-9a-f]{16}"
-
-
-register_converter(_Key, "key")
-register_converter(_Name, "name")
-register_converter(_Case, "case")
-register_converter(_DataFormat, "format")
+_CONVERTERS = {
+    "key": "[0-9a-f]{16}",  # of a binary
+    "name": r"[^/\x00-\x1f\x7f]{1,60}?",  # from the data, without control characters: PostgreSQL refuses NUL
+    "case": r"[^\x00-\x1f\x7f]{1,200}?",  # of a suite, which may have slashes
+    "format": "json|csv",  # of the data of every page of tables and charts
+}
+for _name, _regex in _CONVERTERS.items():
+    register_converter(type(_name, (StringConverter,), {"regex": _regex}), _name)
 
 _TABLES = {  # pages that are also data, at an address of their name
     "compilers": compilers.compilers,

@@ -19,23 +19,10 @@ from hud.runs.tasks import LeaseBroken
 from runner.formats.errors import BadUpload, Fault
 
 logger = logging.getLogger(__name__)
-api = Api(
-    title="Compiler HUD",
-    version="1",
-    urls_namespace="api",
-    docs_url="/docs",
-    parser=StrictParser(),
-    auth=Key(),
-)
-host_api = Api(
-    title="Compiler HUD: protocol of hosts",
-    version="1",
-    urls_namespace="host_api",
-    openapi_url="/hosts/openapi.json",
-    docs_url="/hosts/docs",
-    parser=StrictParser(),
-    auth=Key(),
-)
+_COMMON: dict[str, Any] = {"version": "1", "parser": StrictParser(), "auth": Key()}
+_HOSTS: dict[str, Any] = {"openapi_url": "/hosts/openapi.json", "docs_url": "/hosts/docs"}
+api = Api(title="Compiler HUD", urls_namespace="api", **_COMMON)
+host_api = Api(title="Compiler HUD: protocol of hosts", urls_namespace="host_api", **_COMMON, **_HOSTS)
 for name in (
     "results", "runs", "experiments", "series", "comparisons", "history", "regressions", "administration",
     "hosts",

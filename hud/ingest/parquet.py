@@ -1,124 +1,104 @@
-"""Export as Parquet. Of a million measurements none becomes a Python object: numbers are read as arrays, and
-what many share, such as experiment and run, once."""
+"""Export as Parquet. PostgreSQL writes CSV, which pyarrow parses: of a million measurements none becomes a
+Python object. What many share, such as experiment and run, is read once."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import accumulate, groupby
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 from pyarrow.parquet import ParquetWriter
 
 from hud.ingest.export import COLUMNS, FILTERS, FLAT, SERIES, condition_of
 from hud.models import STATUS_NAMES
-from hud.sql import fetch_tuples, int_array, numbers_of, since_epoch_us
+from hud.replica import reading
+from hud.sql import fetch_tuples, int_array
 
-_CHUNK_POINTS = 200_000  # of runs that are read at once
+_CSV_BYTES = 4 * 2**20  # that are parsed at once: a row group of some 50,000 measurements
 _PIECE_BYTES = 2**20
-_LOW = 2**32 - 1  # the bits of the second number in one
-_TEXTS = ("code", "target_arch", "quality", "note")
-_NULLABLE = ("value", "spread", "target", "draw", "compilation", *_TEXTS)
-_KINDS = {  # of columns that hold no text
+_NAMES = (*FLAT, "reason", "warning", "torch")
+_KEYS = ("run_id", "series_id", "environment_id")  # of what measurements share
+_TYPES = dict.fromkeys((*_NAMES, *_KEYS), pa.dictionary(pa.int32(), pa.string())) | {
     **dict.fromkeys(("value", "spread", "target"), pa.float64()),
-    **dict.fromkeys(("n", "process", "draw", "compilation", "run"), pa.int32()),
+    **dict.fromkeys(("id", "run", "n", "process", "draw", "compilation", *_KEYS), pa.int32()),
     "dynamic": pa.bool_(),
     "at": pa.timestamp("us", "UTC"),
 }
-_EPOCH_US = -since_epoch_us(datetime(1970, 1, 1, tzinfo=UTC))
-_HAS = " + ".join(f"{2**bit} * ({name} IS NOT NULL)::int" for bit, name in enumerate(_NULLABLE))
-# several in one number: an array of a million takes as long as reading the rows
-_NUMBERS = (
-    "(run_id::int8 << 32) + series_id",
-    "(environment_id::int8 << 32) + n",
-    f"(repeat::int8 << 32) + (side::int << 24) + (status::int << 16) + {_HAS}",
-    "order_time",
-)
-_ARRAYS = ", ".join(
-    [f"array_send(array_agg({number}))" for number in _NUMBERS]
-    + [
-        f"{'' if name in _TEXTS else 'array_send'}(array_agg({name}) FILTER (WHERE {name} IS NOT NULL))"
-        for name in _NULLABLE
-    ]
-)
-_Shared = dict[str, Sequence[Any]]  # columns of what measurements share, with its `id` in order
+_IS_REASON = "m.value IS NULL OR m.status <> 0"
+_OWN = {  # columns of a measurement
+    **{name: f"m.{name}" for name in _KEYS},
+    **{name: COLUMNS[name] for name in FLAT if COLUMNS[name].startswith("m.")},
+    "process": COLUMNS["process"],
+    "status": "(%(statuses)s::text[])[m.status + 1]",
+    "reason": f"CASE WHEN {_IS_REASON} THEN m.note END",
+    "warning": f"CASE WHEN NOT ({_IS_REASON}) THEN m.note END",
+}
+_OF_RUNS = f"""
+    SELECT {", ".join(_OWN.values())} FROM hud_measurement m JOIN hud_run r ON r.id = m.run_id
+    WHERE m.run_id = ANY(%(runs)s::int[]) AND m.series_id = ANY(%(series)s::int[])
+"""  # noqa: S608 — columns of ours  # nosec B608
 
 
 def export_parquet(filters: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the flat rows of an export, by run. `filters` hold names of `FILTERS`."""
-    series = _shared("s.id", SERIES, "xkt", filters)
-    runs = _shared("r.id, r.points", "hud_run r", "r", filters)
-    ends = zip(runs["id"], accumulate(runs["points"]), strict=True)
+    """Yield the flat rows of an export. `filters` hold names of `FILTERS`."""
+    runs = _shared({"id": "r.id"}, "hud_run r", "r", filters)
+    series = _shared({"id": "s.id"}, SERIES, "xkt", filters)
+    environments = _shared({"id": "e.id", "torch": "e.facts->>'torch'"}, "hud_environment e", "", filters)
+    shared = dict(zip(_KEYS, (runs, series, environments), strict=True))
+    params: dict[str, Any] = {
+        "runs": int_array(runs["id"].to_pylist()),
+        "series": int_array(series["id"].to_pylist()),
+    }
+    params["statuses"] = [*STATUS_NAMES.values()]
+    schema = pa.schema([(name, _TYPES[name]) for name in _NAMES])
     with tempfile.TemporaryFile() as file:
-        schema = _table(runs, series, []).schema
         with ParquetWriter(file, schema, write_statistics=False) as writer:
-            for _number, chunk in groupby(ends, lambda run: run[1] // _CHUNK_POINTS):
-                writer.write_table(_table(runs, series, [pk for pk, _end in chunk]))
+            for batch in fetch_batches(_OF_RUNS, params, {name: _TYPES[name] for name in _OWN}):
+                columns = {name: batch[name] for name in _OWN}
+                for key, table in shared.items():
+                    places = pc.index_in(batch[key], table["id"])
+                    columns |= {name: values.take(places) for name, values in table.items()}
+                writer.write_table(pa.table([columns[name] for name in _NAMES], schema))
         file.seek(0)
         while piece := file.read(_PIECE_BYTES):
             yield piece
 
 
-def _shared(own: str, source: str, tables: str, filters: Mapping[str, Any]) -> _Shared:
-    names = [name for name in FLAT if COLUMNS[name][0] in tables]
+def _shared(
+    columns: dict[str, str], source: str, tables: str, filters: Mapping[str, Any]
+) -> dict[str, pa.Array]:
+    """Return columns of what measurements share: these, and all of some tables."""
+    columns |= {name: COLUMNS[name] for name in FLAT if COLUMNS[name][0] in tables}
     condition, params = condition_of({name: filters[name] for name in filters if FILTERS[name][0] in tables})
-    columns = ", ".join([own, *(COLUMNS[name] for name in names)])
-    statement = f"SELECT {columns} FROM {source} WHERE {condition} ORDER BY 1"  # noqa: S608 — constants  # nosec B608
-    titles = [*(name.partition(".")[2] for name in own.split(", ")), *names]
-    shared: dict[str, Sequence[Any]] = dict(
-        zip(titles, _columns(fetch_tuples(statement, params), len(titles)), strict=True)
-    )
-    if "knobs" in shared:  # as the other formats write them
-        shared["knobs"] = [orjson.dumps(orjson.loads(text)).decode() for text in shared["knobs"]]
-    return shared
+    statement = f"SELECT {', '.join(columns.values())} FROM {source} WHERE {condition}"  # noqa: S608 — constants  # nosec B608
+    rows = fetch_tuples(statement, params)
+    values = dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
+    if "knobs" in values:  # as the other formats write them
+        values["knobs"] = tuple(orjson.dumps(orjson.loads(text)).decode() for text in values["knobs"])
+    return {name: pa.array(values[name], _TYPES[name]) for name in columns}
 
 
-def _table(runs: _Shared, series: _Shared, ids: Sequence[int]) -> pa.Table:
-    """Return the rows of these runs."""
-    (arrays,) = fetch_tuples(
-        f"SELECT {_ARRAYS} FROM hud_measurement"  # noqa: S608 — columns of ours  # nosec B608
-        " WHERE run_id = ANY(%(runs)s::int[]) AND series_id = ANY(%(series)s::int[])",
-        {"runs": int_array(ids), "series": int_array(series["id"])},
-    )
-    count = len(_NUMBERS)
-    place, environment, what, time_us = map(numbers_of, arrays[:count])
-    run, own, environment, n = place >> 32, place & _LOW, environment >> 32, environment & _LOW
-    repeat, side, status = what >> 32, (what >> 24) & 0xFF, (what >> 16) & 0xFF
-    columns = {"n": _array("n", n), "at": _array("at", time_us + _EPOCH_US)}
-    for bit, (name, values) in enumerate(zip(_NULLABLE, arrays[count:], strict=True)):
-        is_there = (what >> bit) & 1
-        present = values if name in _TEXTS else numbers_of(values)
-        places = pa.array(np.cumsum(is_there) - 1, mask=is_there == 0)
-        columns[name] = _taken(name, [] if present is None else present, places)
-    for of, shared in ((own, series), (run, runs)):
-        places = pa.array(np.searchsorted(shared["id"], of))
-        columns |= {name: _taken(name, shared[name], places) for name in FLAT if name in shared}
-    is_ab = pc.not_equal(columns["base_environment"], "").to_numpy(zero_copy_only=False)
-    columns["process"] = _array("process", np.where(is_ab, 2 * repeat + side, repeat))
-    columns["status"] = _taken("status", [*STATUS_NAMES.values()], pa.array(status))
-    is_reason = pc.or_(pc.is_null(columns["value"]), pc.not_equal(status, 0))
-    note = columns["note"]
-    columns["reason"] = pc.if_else(is_reason, note, None)
-    columns["warning"] = pc.if_else(is_reason, None, note)
-    wanted = [int_array(np.unique(environment).tolist())]
-    torch = "SELECT id, facts->>'torch' FROM hud_environment WHERE id = ANY(%s::int[]) ORDER BY id"
-    pks, versions = _columns(fetch_tuples(torch, wanted), 2)
-    columns["torch"] = _taken("torch", versions, pa.array(np.searchsorted(pks, environment)))
-    return pa.table({name: columns[name] for name in (*FLAT, "reason", "warning", "torch")})
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * count
-
-
-def _taken(name: str, values: Any, places: pa.Array) -> pa.Array:
-    """Return the values at these places, each text once with a number for each place."""
-    own = _array(name, values)
-    return (own if name in _KINDS else own.dictionary_encode()).take(places)
-
-
-def _array(name: str, values: Any) -> pa.Array:
-    return pa.array(values, _KINDS.get(name, pa.string()))
+def fetch_batches(
+    statement: str, params: Mapping[str, Any], types: Mapping[str, pa.DataType]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a statement, whose columns have these names and types."""
+    with tempfile.TemporaryFile() as file:
+        with (
+            reading().wrap_database_errors,
+            reading().cursor() as cursor,
+            cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)", params) as lines,
+        ):
+            file.writelines(lines)
+        if not file.tell():
+            return
+        file.seek(0)
+        convert = csv.ConvertOptions(
+            column_types=types,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,  # PostgreSQL quotes '' and leaves NULL empty
+        )
+        read = csv.ReadOptions(column_names=[*types], block_size=_CSV_BYTES)
+        yield from csv.open_csv(file, read, csv.ParseOptions(newlines_in_values=True), convert)

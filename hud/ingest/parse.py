@@ -3,7 +3,6 @@
 This and the formats' `describe` decide to which series a number belongs.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -173,7 +172,10 @@ class RecordParser:
         if not has_outcome and target is None:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
-        parameters = self._with_hints(item.hints) if item.hints else self.parameters
+        parameters = self.parameters
+        if item.hints:  # of the file's name
+            hints = {name: text for name, text in item.hints.items() if not getattr(parameters, name)}
+            parameters = replace(parameters, **hints)
         facts = msgspec.json.encode((record.runners, record.dependencies))
         run, place = run_of(record, parameters, any_time=self._any_time)
         device, device_name, environment = self._place(record, facts, parameters)
@@ -286,11 +288,6 @@ class RecordParser:
             self.receipt.warn(f"{position}: what was compiled is left out: {error}")
         else:
             self.kernels += len(measurement.compiled.kernels)
-
-    def _with_hints(self, hints: Mapping[str, str]) -> Parameters:
-        """Return the upload's parameters, completed by the hints of the file's name."""
-        missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
-        return replace(self.parameters, **missing)
 
     def _place(self, record: Record, facts: bytes, parameters: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

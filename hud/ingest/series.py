@@ -216,11 +216,10 @@ class Meanings:
         self._learn(dict.fromkeys(map(_KEY, items)))
         wrong = []
         for item in items:
-            if self._differs(*_KEY(item)):
-                try:
-                    self._convert(item)
-                except WrongRecord as error:
-                    wrong.append((item, error))
+            try:
+                self._check(item)
+            except WrongRecord as error:  # noqa: PERF203 - of few
+                wrong.append((item, error))
         return wrong
 
     def _learn(self, keys: Iterable[tuple[str, str, str]]) -> None:
@@ -262,15 +261,13 @@ class Meanings:
             metric.save(update_fields=["unit", "direction"])
             self._metrics[metric.name] = metric
 
-    def _differs(self, name: str, unit: str, direction: str) -> bool:
-        metric = self._metrics[name]
-        return unit not in {"", metric.unit} or {direction, metric.direction} == {"up", "down"}
-
-    def _convert(self, item: ParsedMeasurement) -> None:
+    def _check(self, item: ParsedMeasurement) -> None:
         metric = self._metrics[item.metric]
         if {item.direction, metric.direction} == {"up", "down"}:
             detail = f"{item.metric} is better {metric.direction}, not {item.direction}"
             raise WrongRecord("/metric/extra_info/direction", detail)
+        if item.unit in {"", metric.unit}:
+            return
         try:
             item.samples = [convert(sample, item.unit, metric.unit) for sample in item.samples]
             if item.target is not None:

@@ -78,7 +78,7 @@ def _of_notices(follows: Sequence[Follow], notices: Iterable[Notice]) -> Iterato
         for cause in group([notice.regression for notice in same.values()]) if follows else ():
             of_cause = [same[line.pk] for line in cause.lines]
             data = partial(_regression_data, state, cause.why)
-            yield from _deliveries(follows, state, of_cause, _about_notice, data)
+            yield from _deliveries(follows, state, of_cause, lambda one: _FOLLOWED.row(one.regression), data)
 
 
 def of_events(follow: Follow, events: Iterable[RegressionEvent]) -> list[Delivery]:
@@ -99,7 +99,7 @@ def _of_ends(follows: Sequence[Follow], ids: Sequence[int]) -> Iterator[Delivery
     if not any(RUN_ENDED in follow.events for follow in follows):
         return
     for run in Run.objects.filter(pk__in=ids).select_related("request", "stream").order_by("finished"):
-        yield from _deliveries(follows, RUN_ENDED, [run], _about_run, lambda runs: _run_data(runs[0]))
+        yield from _deliveries(follows, RUN_ENDED, [run], _about_run, _run_data)
 
 
 def queue_overdue(now: datetime) -> int:
@@ -144,10 +144,6 @@ def _deliveries(
             yield Delivery(follow=first, message_id=message_id, event=event, data=data(told), due=due)
 
 
-def _about_notice(notice: Notice) -> dict[str, object]:
-    return _FOLLOWED.row(notice.regression)
-
-
 def _about_run(run: Run) -> dict[str, object]:
     request = run.request_or_empty
     return {"stream": run.stream.name, "suite": request.selection.get("suite"), "arch": request.arch}
@@ -158,9 +154,8 @@ def _overdue_data(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"total": len(rows), "overdue": listed, "url": f"{settings.HUD_PUBLIC_URL}/"}
 
 
-def _run_data(run: Run) -> dict[str, Any]:
-    url = f"{settings.HUD_PUBLIC_URL}/runs/{run.pk}/"
-    return {**_OF_RUN.row(run), **result_of(run), "url": url}
+def _run_data(runs: Sequence[Run]) -> dict[str, Any]:
+    return {**_OF_RUN.row(runs[0]), **result_of(runs[0])}
 
 
 def _regression_data(state: str, why: str, notices: Sequence[Notice]) -> dict[str, Any]:
@@ -216,5 +211,6 @@ _FOLLOWED = DataTable[Regression](
 )
 _OF_RUN = DataTable[Run](
     """id=pk title reason stream=stream.name branch commit pull_request=request_or_empty.pull_request
-    requested_by=request_or_empty.requested_by"""
+    requested_by=request_or_empty.requested_by url""",
+    url=lambda run: f"{settings.HUD_PUBLIC_URL}/runs/{run.pk}/",
 )

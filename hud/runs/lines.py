@@ -15,7 +15,7 @@ from hud.models.keys import Upload
 from hud.models.runs import Task
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.runs.streams import named
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch_models, int_array
 from hud.tables.table import DataTable
 from runner.schema.options import setting_text
 
@@ -108,7 +108,7 @@ class RunLine(OfRun):
 
 
 def read(ids: Sequence[int]) -> list[RunLine]:
-    """Return these runs, the newest first, in 2 statements, 3 with a run on a host."""
+    """Return these runs, the newest first: 1 statement, 2 with a run on a host."""
     return _lines("WHERE own.id = ANY(%(ids)s::int[]) ORDER BY own.id DESC", {"ids": int_array(ids)})
 
 
@@ -205,34 +205,32 @@ _CRITERIA: dict[str, Callable[[Any], Q]] = {
 
 
 def latest(stream: Stream, limit: int) -> list[RunLine]:
-    """Return the newest runs of a stream, in 2 statements, 3 with a run on a host."""
+    """Return the newest runs of a stream: 1 statement, 2 with a run on a host."""
     condition = "WHERE own.stream_id = %(stream)s ORDER BY own.id DESC LIMIT %(limit)s"
     return _lines(condition, {"stream": stream.pk, "limit": limit})
 
 
+# of a run. Of uploads only the names of files, as a receipt may be large
+_ABOUT = {
+    "filename": "(SELECT filename FROM hud_upload WHERE id = own.upload_id)",
+    "total": "(SELECT count(*) FROM hud_task WHERE run_id = own.id)",
+    "done": "(SELECT count(finished) FROM hud_task WHERE run_id = own.id)",
+}
+
+
 def _lines(condition: str, params: Mapping[str, Any]) -> list[RunLine]:
-    """Return the runs `one` of a condition. Of uploads only the names of files, as a receipt may be large."""
+    """Return the runs `own` of a condition."""
     related = """JOIN hud_stream stream ON stream.id = own.stream_id
         LEFT JOIN hud_runrequest request ON request.run_id = own.id"""
-    runs = fetch_models(Run, f"{related} {condition}", params, stream=Stream, request=RunRequest)
-    about = fetch_tuples(
-        """
-        SELECT r.id, u.filename, count(t.id) FILTER (WHERE t.state <> ALL('{queued,running}')), count(t.id)
-        FROM hud_run r LEFT JOIN hud_upload u ON u.id = r.upload_id LEFT JOIN hud_task t ON t.run_id = r.id
-        WHERE r.id = ANY(%(ids)s::int[]) GROUP BY r.id, u.filename
-        """,
-        {"ids": int_array(run.pk for run in runs)},
-    )
-    lines, nothing_asked = {run.pk: RunLine(run, 0, 0) for run in runs}, RunRequest()
-    for pk, filename, done, total in about:
-        line = lines[pk]
-        line.done, line.total = done, total
-        if line.run.upload_id:
-            line.run.upload = Upload(pk=line.run.upload_id, filename=filename, stream=line.run.stream)
-        line.asked = getattr(line.run, "request", None) or nothing_asked
-    asked = [line.asked for line in lines.values()]
+    chosen = f"{related} {condition}"
+    runs: list[Any] = fetch_models(Run, chosen, params, computed=_ABOUT, stream=Stream, request=RunRequest)
+    for run in runs:
+        if run.upload_id:
+            run.upload = Upload(pk=run.upload_id, filename=run.filename, stream=run.stream)
+    lines = [RunLine(run, run.done, run.total) for run in runs]
+    asked = [line.asked for line in lines]
     attach(asked, "host", by_id(Host, [request.host_id for request in asked]))
-    return list(lines.values())
+    return lines
 
 
 @dataclass(slots=True)

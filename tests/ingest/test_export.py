@@ -193,7 +193,7 @@ def test_csv_and_json_are_flat_and_formulas_are_inert(client: Client) -> None:
     [{}, {"stream": "lab"}, {"suite": "micro", "metric": "speedup"}, {"host": "a"}, {"suite": "x"}],
 )
 def test_parquet_has_the_rows_of_the_csv(filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_CHUNK_POINTS", 2)  # several chunks
+    monkeypatch.setattr(parquet, "_CSV_BYTES", 300)  # several batches
     lab = Stream.objects.create(name="lab")
     of_ab = create_run(base_interpreter="old", interpreter="new", host_name="a")
     for side, value in enumerate((1.5, None)):

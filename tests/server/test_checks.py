@@ -52,9 +52,9 @@ def ids(messages: Sequence[object]) -> list[str]:
 
 @pytest.mark.django_db
 def test_an_old_database_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert apps.check_database_version(databases=["default"]) == []
+    assert apps.check_databases(databases=["default"]) == []
     monkeypatch.setattr(apps, "MINIMUM_POSTGRES", 990_000)
-    assert ids(apps.check_database_version(databases=["default"])) == ["hud.E003"]
+    assert ids(apps.check_databases(databases=["default"])) == ["hud.E003"]
 
 
 def test_any_host_name_in_production_is_a_warning(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_public_reading_in_production_is_mentioned(settings: Settings) -> None:
 @pytest.mark.django_db
 def test_a_database_of_a_newer_release_is_refused_and_stays() -> None:
     MigrationRecorder(connection).record_applied("hud", "9999_from_the_future")
-    assert ids(apps.check_newer_schema(databases=["default"])) == ["hud.E006"]
+    assert ids(apps.check_databases(databases=["default"])) == ["hud.E006"]
     for command, options in (("upgrade", {}), ("migrate", {"skip_checks": False})):
         with pytest.raises(SystemCheckError, match="9999_from_the_future"):
             call_command(command, **options)
     MigrationRecorder(connection).record_unapplied("hud", "9999_from_the_future")
-    assert apps.check_newer_schema(databases=["default"]) == []
+    assert apps.check_databases(databases=["default"]) == []
     call_command("upgrade", verbosity=0)
