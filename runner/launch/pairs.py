@@ -202,13 +202,14 @@ class _Pair:
             label = ", ".join(filter(None, (process.words, str(event.get("label") or ""), inside)))
             request.on_event({**event, "done": self._done, "total": self._total, "label": label})
 
+        options = json.dumps(dict(job.new_options), sort_keys=True) if side == NEW and job.new_options else ""
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
         outcome = request.launch(
             job.interpreter(side),
             {
                 **self._cached(process),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
-                **(compilations.inductor_variable(job.new_options) if side == NEW else {}),
+                **({compilations.INDUCTOR_VARIABLE: options} if options else {}),
                 **self._pinning(process),
             },
             spec=replace(job.task, compilation=1) if partly else job.task,
