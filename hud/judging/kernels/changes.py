@@ -28,7 +28,7 @@ from hud.points.sides import BadSide, Side, parse
 from hud.sql import by_id, fetch_tuples
 from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
-from runner.schema.replay import has_operands, without_operands
+from runner.schema.replay import OPERANDS
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
@@ -333,11 +333,11 @@ def _codes(changes: Sequence[Change], slot: str) -> list[Code]:
     texts = code_of(binaries)
 
     def text_of(kernel: Kernel | None) -> str:
-        return without_operands(texts.get(kernel.binary, "")) if kernel else ""
+        return texts.get(kernel.binary, "").partition(OPERANDS)[0] if kernel else ""
 
     def replays_of(change: Change) -> list[str]:
         binaries = dict.fromkeys(kernel.binary for kernel in (change.base, change.head) if kernel)
-        return [binary for binary in binaries if has_operands(texts.get(binary, ""))]
+        return [binary for binary in binaries if OPERANDS in texts.get(binary, "")]
 
     codes = [
         Code(change, text_of(change.base), text_of(change.head), replays_of(change)) for change in changed
