@@ -4,18 +4,11 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.cli import check as check_command
-from runner.cli import choices as choices_command
-from runner.cli import doctor
-from runner.cli import env as env_command
-from runner.cli import record as record_command
-from runner.cli import reproduce as reproduce_command
-from runner.cli import run as run_command
-from runner.cli.upload import PARAMETERS, check, upload_file
+from runner.cli import check, choices, doctor, env, run, upload, written
 from runner.client.commands import add_commands
 from runner.client.connection import WrongUsage
 from runner.client.hud import Hud, said_by_ci
@@ -60,35 +53,20 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("suites", nargs="*", metavar="SUITE")
     listing.add_argument("--options", action="store_true", help="options with their bounds and defaults")
     listing.set_defaults(command=_list)
-    running = commands.add_parser("run", help="run suites on this machine")
-    run_command.add_arguments(running)
-    running.set_defaults(command=run_command.main)
-    checkup = commands.add_parser("doctor", help="can this machine run them?")
-    checkup.set_defaults(command=doctor.main)
-    sending = commands.add_parser("upload", help="post result files to a hud")
-    sending.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    sending.add_argument("--hud", default=os.environ.get("HUD_URL"), help="address (HUD_URL)")
-    sending.add_argument("--key", default=os.environ.get("HUD_KEY"), help="key with scope upload (HUD_KEY)")
-    for name in PARAMETERS:
-        sending.add_argument(f"--{name.replace('_', '-')}", dest=f"given_{name}", default="", metavar="…")
-    sending.set_defaults(command=_upload)
-    checking = commands.add_parser("check", help="compare results with what PyTorch's CI expects")
-    check_command.add_arguments(checking)
-    checking.set_defaults(command=check_command.main)
-    building = commands.add_parser("env", help="build an interpreter with packages of its own for this host")
-    env_command.add_arguments(building)
-    building.set_defaults(command=env_command.main)
-    recording = commands.add_parser("record", help="write the operators that a model calls")
-    record_command.add_arguments(recording)
-    recording.set_defaults(command=record_command.main)
-    reproducing = commands.add_parser("reproduce", help="write a task as a file that runs with torch alone")
-    run_command.add_arguments(reproducing)
-    reproducing.set_defaults(command=reproduce_command.main)
-    choices_command.add_commands(add_commands(commands))
-    attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
-    attach.add_arguments(attaching)
-    attaching.set_defaults(command=attach.main)
+    for name, add_arguments, command, about in _COMMANDS:
+        added = commands.add_parser(name, help=about)
+        add_arguments(added)
+        added.set_defaults(command=command)
+    choices.add_commands(add_commands(commands))
     return parser
+
+
+def _add_upload_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--hud", default=os.environ.get("HUD_URL"), help="address (HUD_URL)")
+    parser.add_argument("--key", default=os.environ.get("HUD_KEY"), help="key with scope upload (HUD_KEY)")
+    for name in upload.PARAMETERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=f"given_{name}", default="", metavar="…")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -127,15 +105,15 @@ def _bounds(option: Option) -> str:
 def _upload(options: argparse.Namespace) -> int:
     hud = Hud(options.hud, options.key)
     for path in options.files:
-        check(path)  # nothing is sent if one of them is unfit
-    values = {name: getattr(options, f"given_{name}") for name in PARAMETERS}
+        upload.check(path)  # nothing is sent if one of them is unfit
+    values = {name: getattr(options, f"given_{name}") for name in upload.PARAMETERS}
     given = {name: value for name, value in values.items() if value}
     by_ci = {name: value for name, value in said_by_ci(os.environ).items() if name not in given}
     if by_ci:
         print("from the variables of CI: " + ", ".join(f"{name} {value}" for name, value in by_ci.items()))
     accepted = True
     for number, path in enumerate(options.files, start=1):
-        answer = upload_file(path, hud, by_ci | given)
+        answer = upload.upload_file(path, hud, by_ci | given)
         accepted = accepted and answer.accepted
         for line in answer.lines:
             print(f"{path}: {line}")
@@ -145,6 +123,18 @@ def _upload(options: argparse.Namespace) -> int:
             return 2  # the same command again stores nothing twice
     return 0 if accepted else 1
 
+
+_Add = Callable[[argparse.ArgumentParser], object]
+_COMMANDS: tuple[tuple[str, _Add, Callable[[argparse.Namespace], int], str], ...] = (
+    ("run", run.add_arguments, run.main, "run suites on this machine"),
+    ("doctor", lambda parser: parser, doctor.main, "can this machine run them?"),
+    ("upload", _add_upload_arguments, _upload, "post result files to a hud"),
+    ("check", check.add_arguments, check.main, "compare results with what PyTorch's CI expects"),
+    ("env", env.add_arguments, env.main, "build an interpreter with packages of its own for this host"),
+    ("record", written.add_record_arguments, written.record, "write the operators that a model calls"),
+    ("reproduce", run.add_arguments, written.reproduce, "write a task as a file that runs with torch alone"),
+    ("attach", attach.add_arguments, attach.main, "make this machine a host of a hud, until stopped"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

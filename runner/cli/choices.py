@@ -12,7 +12,6 @@ import getpass
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,9 +27,9 @@ from runner.schema.compilations import PINNED_VARIABLE, UNTUNED, kernels_in
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, NEW_CACHES, Selection, TaskResult, plan
-from runner.system import interpreters
+from runner.system import interpreters, machine
 from runner.system.accelerators import Accelerator, accelerators
-from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
+from runner.system.interpreters import DEFAULT, Interpreter, interpreter_or_own
 
 _HIT = "hit"
 _UNPROVEN = "no entry: no choice is proven"
@@ -55,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
     BadRequest or locks.Busy."""
     choices = ledger.apply(options.file) if options.file else ledger.applied()
     chosen = accelerators([options.device] if options.device else [])[0]
-    python = interpreter_of(options.python)[1] if options.python else Interpreter(sys.executable)
+    python = interpreter_or_own(options.python)[1]
     compiler = _Compiler(choices, chosen, python, options.files, forces=options.file is not None)
     elsewhere = compiler.elsewhere()
     counts: Counter[str] = Counter()
@@ -150,8 +149,7 @@ class _Compiler:
             for file in self.files.glob("??/*.best_config"):
                 (cache / file.parent.name).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, cache / file.parent.name / file.name)
-        names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-        return {NEW_CACHES: str(folder), **{name: str(folder / cache) for name, cache in names.items()}}
+        return {NEW_CACHES: str(folder), **machine.compile_caches(folder)}
 
 
 def _task(own: Mapping[str, Json]) -> TaskSpec:

@@ -25,7 +25,7 @@ from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import PRESETS, SUITES, file, request, suite_of
 from runner.system import interpreters, machine
 from runner.system.accelerators import Accelerator, accelerators
-from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
+from runner.system.interpreters import Interpreter, interpreter_of, interpreter_or_own
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
@@ -208,10 +208,8 @@ def _compilations(options: argparse.Namespace) -> int | None:
 
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
     """Return interpreters by name, the one to use, and the base of a comparison or ''."""
-    pythons = {DEFAULT: Interpreter(sys.executable)}
-    python, base = DEFAULT, ""
-    if options.python:
-        python, pythons[python] = interpreter_of(options.python)
+    python, own = interpreter_or_own(options.python)
+    pythons, base = {python: own}, ""
     if options.base_python:
         base, pythons[base] = interpreter_of(options.base_python)
     if options.python and python == base:

@@ -83,12 +83,9 @@ def run_jobs(
 
 
 def _variables(job: Job, chosen: Accelerator) -> dict[str, str]:
-    cache = machine.cache_folder()
     # kernels of a task that is never compiled from empty caches are kept from command to command
-    kept = {
-        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
-        "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
-    }
+    own = machine.compile_caches(machine.cache_folder())
+    kept = {name: os.environ.get(name) or folder for name, folder in own.items()}
     return {
         **({} if suite_of(job.task.suite).has_compilations(job.task) else kept),
         "CUDA_VISIBLE_DEVICES": chosen.visible,

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from runner.formats.format import is_value
+
 _READ = 1 << 20  # characters read at a time
 _PIECE_BYTES = 8 * 2**20
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -46,11 +48,7 @@ def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
 def _is_line(start: str) -> bool:
     """Return whether the first line is a whole JSON value: lines of lists, not one list over many lines."""
     line, _newline, rest = start.partition("\n")
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return bool(rest.strip())
+    return is_value(line) and bool(rest.strip())
 
 
 def elements(file: IO[str]) -> Iterator[bytes]:

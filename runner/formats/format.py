@@ -211,11 +211,12 @@ def _is_cut(first: bytes, last: bytes) -> bool:
     """Return whether the last line, which has no end, is cut off for sure: no JSON below a line of JSON, or a
     row with fewer cells than the first."""
     if is_json(first):
-        return _is_value(first) and not _is_value(last)
+        return is_value(first) and not is_value(last)
     return bool(first) and len(_cells(last)) < len(_cells(first))
 
 
-def _is_value(line: bytes) -> bool:
+def is_value(line: bytes | str) -> bool:
+    """Return whether a line is a whole JSON value."""
     try:
         json.loads(line)
     except ValueError:

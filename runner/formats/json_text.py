@@ -12,7 +12,7 @@ million empty objects.
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -129,7 +129,7 @@ def _read_lines(
     wrong: list[Fault] | None = []  # lines before the first that is JSON; None behind it
     for number, line in _lines(body):
         try:
-            items = iter(_items_of(take, line, number))
+            items = (take(text, pointer, number) for text, pointer in _first_pieces(line))
             first = [*islice(items, 1)]  # [] of an empty list
             yield from wrong or ()
             wrong = None
@@ -144,16 +144,6 @@ def _read_lines(
                 break
     if wrong is not None:
         raise _malformed(whole_error, body) from whole_error
-
-
-def _items_of(take: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
-    """Return the results for a line, which nearly always is one object without NaN."""
-    if line[:1] == b"{":
-        try:
-            return (take(line, "", number),)
-        except ERRORS:
-            pass  # it may hold NaN, or several values
-    return (take(text, pointer, number) for text, pointer in _first_pieces(line))
 
 
 def _malformed(error: Exception, body: bytes) -> MalformedUpload:

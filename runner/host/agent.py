@@ -174,8 +174,7 @@ class Agent:
                 found[name]["fingerprint"] = asdict(now[name])
         if changed:
             self._looked = now
-            self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
-            self._news.set()
+            self._tell(pythons=found, lacking=_lacking(found))
 
     def _try_notes(self) -> None:
         """Compile once by each new interpreter, while the accelerator is free, to know which notes of its
@@ -193,9 +192,12 @@ class Agent:
             variables = {**python.environment, "CUDA_VISIBLE_DEVICES": accelerator.visible}
             with os.fdopen(lock):
                 notes = canary(accelerator.device, Interpreter(python.path, variables))
-            known = {**self._facts["pythons"], name: {**facts, "notes": notes}}
-            self._facts = {**self._facts, "pythons": known}
-            self._news.set()
+            self._tell(pythons={**self._facts["pythons"], name: {**facts, "notes": notes}})
+
+    def _tell(self, **facts: Any) -> None:
+        """Send these facts, too, with a heartbeat now."""
+        self._facts = {**self._facts, **facts}
+        self._news.set()
 
     def _devices(self) -> list[dict[str, Any]]:
         pids = [worker.process.pid for worker in list(self._workers.values())]
@@ -301,7 +303,7 @@ class Agent:
         slot = list(self.accelerators).index(config.accelerator.name)
         process = subprocess.Popen(
             [sys.executable, "-m", "runner.host.worker", str(config.save())],
-            cwd=Path(__file__).resolve().parent.parent.parent,
+            cwd=machine.REPOSITORY,
             env={**os.environ, **account.of_slot(slot, self.data, len(self.accelerators))},
             stdin=subprocess.DEVNULL,
             start_new_session=True,

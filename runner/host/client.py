@@ -13,7 +13,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from urllib.parse import quote
 
-from runner.client.connection import Connection, KeyRefused, Refused
+from runner.client.connection import NO_HEADERS, Connection, KeyRefused, Refused
 from runner.schema.compilations import InductorValue
 from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
@@ -90,18 +90,19 @@ class Hud(Connection):
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
         """Deliver v3 records as JSON lines; return the receipt. Raise LeaseBroken or Refused."""
-        return self._call("PUT", f"tasks/{lease.task}/results", lines, "application/x-ndjson", lease=lease)
+        headers = {"Content-Type": "application/x-ndjson"}
+        return self._call("PUT", f"tasks/{lease.task}/results", lines, lease=lease, headers=headers)
 
     def log(self, lease: Lease, offset: int, piece: bytes) -> int:
         """Append a piece of the log; return the size of the log there. Raise WrongOffset or LeaseBroken."""
         path = f"tasks/{lease.task}/log?offset={offset}"
-        return int(self._call("PUT", path, piece, "application/octet-stream", lease=lease)["size"])
+        return int(self._call("PUT", path, piece, lease=lease)["size"])
 
     def artifact(self, lease: Lease, kind: str, content: bytes) -> None:
         """Deliver an artifact of the task. Raise LeaseBroken or Refused."""
         path = f"tasks/{lease.task}/artifacts/{quote(kind, safe='')}"
         headers = {"X-Sha256": hashlib.sha256(content).hexdigest()}
-        self._call("PUT", path, content, "application/octet-stream", lease=lease, headers=headers)
+        self._call("PUT", path, content, lease=lease, headers=headers)
 
     def overlay(self, lease: Lease, commit: str) -> bytes:
         """Return the tar of the Python files of a commit. Raise Refused."""
@@ -119,14 +120,12 @@ class Hud(Connection):
         self,
         method: str,
         path: str,
-        body: bytes | Mapping[str, Json] | None,
-        content_type: str = "application/json",
+        body: bytes | Mapping[str, Json],
         *,
         lease: Lease | None = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> dict[str, Json]:
-        headers = {"Content-Type": content_type, **headers}
-        headers |= {"X-Task-Token": lease.token} if lease else {}
+        headers = {**headers, **({"X-Task-Token": lease.token} if lease else {})}
         try:
             return self.call(method, f"/api/v1/{path}", body, headers=headers)
         except KeyRefused:

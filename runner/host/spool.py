@@ -24,15 +24,8 @@ from runner.launch import results
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
-from runner.system import account
-from runner.system.task_files import (
-    MAX_RESULTS_BYTES,
-    artifacts_in,
-    open_file,
-    read_file,
-    read_object,
-    write_json,
-)
+from runner.system import account, task_files
+from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_object, write_json
 
 KEPT_REFUSED = 20
 HANDED_BACK = "handed_back"  # the code of a task that is given back undone
@@ -191,9 +184,10 @@ class Folder:
     def send_artifacts(self, hud: Hud) -> None:
         """Deliver every artifact; one that the HUD refuses, or that is no regular file of the folder, is left
         out. Raise HudError except Refused."""
-        for path in artifacts_in(self.path)[:_MAX_ARTIFACTS]:
+        for path in task_files.artifacts_in(self.path)[:_MAX_ARTIFACTS]:
             try:
-                hud.artifact(self.lease, path.parent.name, read_file(path, _MAX_ARTIFACT_BYTES))
+                content = task_files.read_file(path, _MAX_ARTIFACT_BYTES)
+                hud.artifact(self.lease, path.parent.name, content)
             except (LeaseBroken, KeyRefused):  # noqa: PERF203 - few artifacts, and each may be refused
                 raise
             except (Refused, OSError) as error:

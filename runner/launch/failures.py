@@ -28,8 +28,6 @@ class TaskFailure(Exception):
 
 def printable(text: str) -> str:
     """Escape control characters (except line ends and tabs) and lone surrogates, which no database takes."""
-    if text.isprintable():
-        return text
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -27,15 +27,13 @@ from runner.schema.protocol import without_secrets
 from runner.schema.records import STATUSES, UNEXPECTED
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import account, sandbox
+from runner.system import account, machine, sandbox
 from runner.system.processes import Tree
 from runner.system.task_files import CappedLog, open_file, read_object, write_new
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
 _POLL_S = 0.1
-_CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-_REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 Event = dict[str, Any]
 
@@ -74,7 +72,7 @@ def launch(
         output = log or stack.enter_context(contextlib.closing(CappedLog(folder / "log")))
         scratch = stack.enter_context(_scratch(folder))
         variables = _variables(spec, python, environment, scratch)
-        caches = {Path(variables[name]).parent for name in _CACHES}
+        caches = {Path(variables[name]).parent for name in machine.compile_caches(scratch)}
         arguments = list(command) or [python, "-m", "runner.launch.child"]
         tree = Tree()
         try:
@@ -224,10 +222,8 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
         variables.pop("PYTHONHOME", None)
     if spec.device == "cpu":
         variables["CUDA_VISIBLE_DEVICES"] = ""
-    variables.update({name: str(scratch / folder) for name, folder in _CACHES.items()})
-    variables["TMPDIR"] = str(scratch / "tmp")
-    variables.update(environment)
-    paths = [str(_REPOSITORY), variables.get("PYTHONPATH", "")]
+    variables |= {**machine.compile_caches(scratch), "TMPDIR": str(scratch / "tmp"), **environment}
+    paths = [str(machine.REPOSITORY), variables.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return variables
 

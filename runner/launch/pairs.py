@@ -22,14 +22,8 @@ from runner.launch import ledger
 from runner.launch.jobs import LaunchRequest
 from runner.launch.launch import Event
 from runner.launch.results import FILE
-from runner.schema.compilations import (
-    COMPILED,
-    Kernels,
-    candidate_pins,
-    choices_of,
-    inductor_variable,
-    timed_kernels,
-)
+from runner.schema import compilations
+from runner.schema.compilations import COMPILED, Kernels
 from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
 from runner.schema.protocol import CHANGED_INTERPRETER
@@ -37,7 +31,7 @@ from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, BadRequest, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, TaskOutcome
-from runner.system import account
+from runner.system import account, machine
 from runner.system.task_files import CappedLog, artifacts_in, write_new
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
@@ -169,7 +163,7 @@ class _Pair:
     def _run_candidates(self) -> None:
         """Pin both sides to the candidates of slots whose candidates differ: a part of them, and no further
         ones once they took twice as long as all before them."""
-        self._candidates = candidate_pins(self._kernels[BASE], self._kernels[NEW])
+        self._candidates = compilations.candidate_pins(self._kernels[BASE], self._kernels[NEW])
         count, until_s = len(self._candidates), 3 * self._seconds
         part = min(count, max(_CANDIDATES, math.ceil(count / LEAST_DRAWS)))
         for turn in range(part):
@@ -208,13 +202,14 @@ class _Pair:
             label = ", ".join(filter(None, (process.words, str(event.get("label") or ""), inside)))
             request.on_event({**event, "done": self._done, "total": self._total, "label": label})
 
+        options = json.dumps(dict(job.new_options), sort_keys=True) if side == NEW and job.new_options else ""
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
         outcome = request.launch(
             job.interpreter(side),
             {
                 **self._cached(process),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
-                **(inductor_variable(job.new_options) if side == NEW else {}),
+                **({compilations.INDUCTOR_VARIABLE: options} if options else {}),
                 **self._pinning(process),
             },
             spec=replace(job.task, compilation=1) if partly else job.task,
@@ -253,7 +248,8 @@ class _Pair:
             if process.candidate is not None:  # it is no draw: only its kernels count
                 records = [record for record in records if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
-            self._choices[side], self._kernels[side] = choices_of(records), timed_kernels(records)
+            self._choices[side] = compilations.choices_of(records)
+            self._kernels[side] = compilations.timed_kernels(records)
             metrics = (record["metric"] for record in records)
             if any(is_of_running(metric["name"]) and metric.get("benchmark_values") for metric in metrics):
                 self._measured.add(side)
@@ -333,9 +329,6 @@ def _run_time_ms(records: Iterable[Mapping[str, Json]]) -> float | None:
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:
-    account.share(folder.parent, folder, folder / "inductor", folder / "triton")
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        variable: str(folder),  # a suite that empties its caches otherwise uses these instead
-    }
+    caches = machine.compile_caches(folder)
+    account.share(folder.parent, folder, *map(Path, caches.values()))
+    return {**caches, variable: str(folder)}  # a suite that empties its caches otherwise uses these instead

@@ -19,7 +19,6 @@ program.
 
 import dataclasses
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -341,11 +340,6 @@ def parsed_inductor_options(settings: Sequence[str]) -> InductorOptions:
             raise BadRequest(f"{setting!r} is not NAME=VALUE, each name once")
         options[name] = _value(text)
     return checked_inductor_options(options, None)
-
-
-def inductor_variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
-    """Return the environment variable that carries them; none for no options."""
-    return {INDUCTOR_VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}
 
 
 def inductor_texts(options: Mapping[str, InductorValue]) -> list[str]:

@@ -79,14 +79,6 @@ def with_operands(code: str, operands: Sequence[Sequence[Json]], numbers: Sequen
     return f"{code.rstrip()}{OPERANDS}{json.dumps([*called, *numbers])}\n"
 
 
-def has_operands(code: str) -> bool:
-    return OPERANDS in code
-
-
-def without_operands(code: str) -> str:
-    return code.partition(OPERANDS)[0]
-
-
 def device_and_dtype(stored: str) -> tuple[str, str]:
     """Return the kind of device of a stored kernel and the dtype of its first operand. Raise ValueError where
     what it is called with is not known."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from runner.schema.accounts import END_UID, FIRST_UID, benchmark_uids, first_uid, home_of
+from runner.system import machine
 from runner.system.processes import dying_with_me
 
 # Of a worker, or of an agent, which may have several, with commas. An operator's 0 changes nothing.
@@ -25,9 +26,9 @@ _HOME = "RUNNER_BENCHMARK_HOME"
 _ALONE = "RUNNER_BENCHMARK_ALONE"  # 1: no other worker has the account
 _TRIAL = 'cd "$0" && exec "$@"'  # a process may start in a folder that its user cannot enter
 _TRIAL_S = 60
+TRIAL = ("-c", "import runner.launch.child")  # of an interpreter
 _REMOVED = ("-exec", "rm", "-rf", "{}", "+")
 _OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - they are cleared  # nosec B108
-_REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
 def prepare(data: Path, pythons: Iterable[str], accelerators: int = 1) -> str:
@@ -45,19 +46,27 @@ def prepare(data: Path, pythons: Iterable[str], accelerators: int = 1) -> str:
         os.environ[_HOME] = str(home)
         for slot, uid in enumerate(_uids()):
             share(home_of(data, slot), uid=uid)
-        for python in pythons:
-            subprocess.run(
-                ["/bin/sh", "-c", _TRIAL, str(home), python, "-c", "import runner.launch.child"],
-                env=environment({**os.environ, "PYTHONPATH": str(_REPOSITORY)}),
-                capture_output=True,
-                check=True,
-                timeout=_TRIAL_S,
-                **process_options(),
-            )
-    except (OSError, subprocess.SubprocessError) as error:
+        shell = ["/bin/sh", "-c", _TRIAL, str(home)]
+        tried = ((python, problem_of([*shell, python, *TRIAL])) for python in pythons)
+        problem = next((f"{python}: {why}" for python, why in tried if why), "")
+    except OSError as error:
+        problem = str(error)
+    if problem:
         chosen = os.environ.pop(UID)
-        return f"user {chosen} cannot work in {data}, or start an interpreter: {error}"
-    return ""
+        problem = f"user {chosen} cannot work in {data}, or start an interpreter: {problem}"
+    return problem
+
+
+def problem_of(command: Sequence[str]) -> str:
+    """Return why a command does not start as benchmarks do, or ''."""
+    variables = environment({**os.environ, "PYTHONPATH": str(machine.REPOSITORY)})
+    options: dict[str, Any] = {"env": variables, "timeout": _TRIAL_S, **process_options()}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    last_line = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+    return last_line if done.returncode else ""
 
 
 def of_slot(slot: int, data: Path, accelerators: int) -> dict[str, str]:

@@ -29,7 +29,6 @@ from runner.system import machine
 from runner.system.task_files import write_json
 
 DEFAULT = "default"  # name of the one that runs the runner itself
-_ROOT = Path(__file__).resolve().parent.parent.parent
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
 _DIGITS = 16
 _TORCH_S = 120
@@ -62,6 +61,11 @@ def interpreter_of(text: str) -> tuple[str, Interpreter]:
     return name, Interpreter(absolute, {key: value for key, _equals, value in pairs})
 
 
+def interpreter_or_own(text: str) -> tuple[str, Interpreter]:
+    """Return the one that a command names, by default the one that runs the runner. Raise BadRequest."""
+    return interpreter_of(text) if text else (DEFAULT, Interpreter(sys.executable))
+
+
 def answer_of(python: Interpreter, module: str, *arguments: str, limit_s: int) -> dict[str, Any]:
     """Run a module of ours with an interpreter; return the JSON object it prints last.
 
@@ -70,7 +74,7 @@ def answer_of(python: Interpreter, module: str, *arguments: str, limit_s: int) -
     """
     # ours is set for the interpreter of the runner only
     ours = os.environ.get("PYTHONPATH") if python.path == sys.executable else None
-    paths = [str(_ROOT), *filter(None, [python.environment.get("PYTHONPATH", ours)])]
+    paths = [str(machine.REPOSITORY), *filter(None, [python.environment.get("PYTHONPATH", ours)])]
     try:
         answer = subprocess.run(
             [python.path, "-m", module, *arguments],
@@ -101,8 +105,7 @@ def canary(device: str, python: Interpreter) -> dict[str, Any]:
     its own: inductor's default folder is named after the user, and may belong to another of this name."""
     try:
         with tempfile.TemporaryDirectory(prefix="compiler-hud-", ignore_cleanup_errors=True) as folder:
-            caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-            python = replace(python, environment={**caches, **python.environment})
+            python = replace(python, environment={**machine.compile_caches(folder), **python.environment})
             return answer_of(python, "runner.measure.compiler.compiled", device, limit_s=_CANARY_S)
     except (OSError, RuntimeError) as error:
         return {"error": str(error)[:500]}

@@ -29,6 +29,7 @@ from runner.schema.protocol import version as runner_version
 from runner.schema.records import Environment
 from runner.system.task_files import read_object, write_json
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 _PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
 DAILY_READINGS = 7  # a ceiling is the median of this many
 # Variables of the environment that belong to its class (measuring rule 1).
@@ -63,9 +64,8 @@ def gpus() -> list[Gpu]:
     if visible is None:
         return cards
     by_name = {name: card for card in cards for name in (str(card.index), card.uuid)}
-    known = takewhile(
-        by_name.__contains__, visible.split(",")
-    )  # as CUDA reads it: up to the first unknown one
+    # as CUDA reads it: up to the first unknown one
+    known = takewhile(by_name.__contains__, visible.split(","))
     return [by_name[name] for name in known]
 
 
@@ -220,6 +220,11 @@ def cache_folder() -> Path:
         folder = Path(tempfile.gettempdir()) / f"compiler-hud-cache-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def compile_caches(folder: Path | str) -> dict[str, str]:
+    """Return the variables that put inductor's and Triton's caches into a folder."""
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
 
 
 def today() -> str:

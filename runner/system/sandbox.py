@@ -7,7 +7,6 @@ Devices and `/proc` are the machine's: CUDA needs them, and a benchmark looks th
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from runner.system import account, machine
 DATA = "RUNNER_SANDBOX"  # the agent's data folder; of the agent and its workers
 OVERLAYS = "RUNNER_OVERLAYS"  # 1: tasks may bring Python files of torch
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - empty folders of the task's own  # nosec B108
-_TRIAL_S = 60
 
 
 def prepare(data: Path, pythons: Iterable[str]) -> str:
@@ -34,22 +32,7 @@ def problem_of(data: Path, pythons: Iterable[str]) -> str:
         return "bubblewrap is missing: apt-get install bubblewrap"
     home = account.private_home(data)
     for python in pythons:
-        trial = _command(data, [python, "-c", "import runner.launch.child"], home)
-        variables = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-        try:
-            done = subprocess.run(
-                trial,
-                env=account.environment(variables),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_TRIAL_S,
-                **account.process_options(),
-            )
-            problem = done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
-        except (OSError, subprocess.SubprocessError) as error:
-            problem = str(error)
-        if problem:
+        if problem := account.problem_of(_command(data, [python, *account.TRIAL], home)):
             return f"{python} does not start in a sandbox: {problem}"
     return ""
 

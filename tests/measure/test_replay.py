@@ -16,11 +16,11 @@ from runner.measure.compiler.counters import modules
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import produced
 from runner.measure.timing.compile_time import forget_compiles
-from runner.schema.replay import has_operands, replay_file, with_operands, without_operands
+from runner.schema.replay import OPERANDS, replay_file, with_operands
 from tests.measure.test_compilation_kernels import folder, modules_of, steps_of
 
 __all__ = ["folder"]
-OPERANDS = [
+ARGUMENTS = [
     f"_operand(torch.{dtype}" for dtype in ("bfloat16", "bfloat16", "int64", "int8")
 ]  # of gather_gemv
 CODE = "@triton.jit\ndef triton_poi_fused_add_0(in_ptr0, xnumel, XBLOCK : tl.constexpr):\n    pass\n"
@@ -33,7 +33,7 @@ def test_a_kernel_of_this_cpu_runs_alone(tmp_path: Path) -> None:
     tuning.watch()
     forget_compiles()
     torch.compile(gathered)(torch.randn(7, 16), torch.randint(7, (64,)))
-    texts = [text for text in produced(modules()).code.values() if has_operands(text)]
+    texts = [text for text in produced(modules()).code.values() if OPERANDS in text]
     assert texts
     for number, text in enumerate(texts):
         file = tmp_path / f"kernel_{number}.py"
@@ -60,8 +60,8 @@ def test_triton_kernels_are_called_as_in_the_model(folder: Path) -> None:
     kernel = functions[found.compiled.kernels[0].name]
     parameters = [argument.arg for argument in kernel.args.args if not argument.annotation]
     assert len(arguments) == len(parameters)
-    assert sorted(argument.split(", ")[0] for argument in arguments if "torch" in argument) == OPERANDS
-    assert without_operands(stored) + "\n" in text
+    assert sorted(argument.split(", ")[0] for argument in arguments if "torch" in argument) == ARGUMENTS
+    assert stored.partition(OPERANDS)[0] + "\n" in text
 
 
 @pytest.mark.parametrize(

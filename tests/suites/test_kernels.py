@@ -91,7 +91,7 @@ def test_every_candidate_is_forced_and_the_one_of_the_model_first(
         time.sleep(launcher.config.kwargs["XBLOCK"] / 1e5)  # how long this kernel runs
 
     module = SimpleNamespace(get_args=lambda: [torch.zeros(64), 64], call=call, tuner=tuner)
-    monkeypatch.setattr(kernels_run, "_imported", lambda _file: module)
+    monkeypatch.setattr(kernels_run, "imported", lambda _file, _name: module)
     texts = [
         f"XBLOCK={size} num_warps={warps} num_stages=1" for size, warps in ((128, 4), (256, 8), (64, 64))
     ]

@@ -1,18 +1,29 @@
-"""Find the part of the compiler that is at fault, by torch's CompilerBisector, within a time limit."""
+"""Find the part of the compiler that is at fault, by torch's CompilerBisector, and the operators that fail,
+by its minifier, within a time limit."""
 
 import contextlib
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
+from torch._dynamo import config as dynamo
 
 from runner.formats.torch_trace.compile_notes import plain
 from runner.launch.failures import TaskFailure, failure_of
 from runner.schema.compilations import EXPLAINABLE, EXPLAINED, Explanation
 from runner.schema.records import Json
+
+# folders that will be gone
+_OF_THIS_RUN = re.compile(r"^(os\.environ\[.*|.*debug_dir_root.*)\n", re.MULTILINE)
+_DUMPS, _COMPARES = 2, 4  # levels of torch: a compile that raises, and also a result that differs
+# the whole graph, and what is left of it: both run with torch alone
+_FILES = ("minifier_launcher.py", "repro.py")
 
 
 def explained(
@@ -53,12 +64,10 @@ def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:
     backends and leave out passes meanwhile. It is called 10 to 30 times, each with the seconds that are left,
     and may fork: the bisector keeps its state in files. It raises TimeoutError if these do not suffice.
     """
-    try:
-        from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
-        from torch._inductor.compiler_bisector import CompilerBisector  # noqa: PLC0415 - from torch 2.6 on
-        from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415
-    except ImportError:
-        return Explanation(problem=f"unsupported, torch {torch.__version__} has no CompilerBisector")
+    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
+    from torch._inductor.compiler_bisector import CompilerBisector  # noqa: PLC0415 - as above
+    from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415 - as above
+
     ends = time.monotonic() + limit_s
     backend, subsystem = "", ""
 
@@ -125,3 +134,25 @@ def _applications(bisector: Any) -> Iterator[Callable[[Any], str]]:
             yield noted
         finally:
             bisector.disable_subsystem = original
+
+
+def minify(
+    again: Callable[[], object], folder: Path, *, wrong: bool, after: Literal["dynamo", "aot"], limit_s: float
+) -> None:
+    """Repeat what failed, `wrong` or by raising, and leave in `folder` the graph at fault and what the
+    minifier makes of it in time. Call it in a process of its own."""
+    ends = time.monotonic() + limit_s
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)  # where torch leaves its results
+        levels = {"repro_after": after, "repro_level": _COMPARES if wrong else _DUMPS}
+        # it raises what the task has already reported as its result
+        with dynamo.patch(debug_dir_root=scratch, **levels), contextlib.suppress(Exception):
+            again()
+        launchers = list(Path(scratch).rglob(_FILES[0]))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for launcher in launchers[:1]:
+                left_s = max(1.0, ends - time.monotonic())
+                subprocess.run([sys.executable, launcher], cwd=scratch, timeout=left_s, check=False)
+        for path in (path for name in _FILES for path in Path(scratch).rglob(name)):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / path.name).write_text(_OF_THIS_RUN.sub("", path.read_text()))

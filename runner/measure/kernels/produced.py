@@ -203,13 +203,9 @@ class _Profile:
     def __init__(self, steps: Sequence[Sequence[Work]], captured: Sequence[Graph]) -> None:
         self._steps = len(steps)
         self._parts: dict[Any, _Part] = {}
-        known: dict[tuple[str, ...], list[Owner]] = {}  # most steps run the same kernels
         for number, step in enumerate(steps):
             before: Owner = None
-            names = tuple(work.name for work in step)
-            if names not in known:
-                known[names] = owners(step, captured)
-            for work, owner in zip(step, known[names], strict=True):
+            for work, owner in zip(step, owners(step, captured), strict=True):
                 part = self._part(owner or work.name)
                 part.times_us[number] += work.duration_us
                 is_new = owner is None or owner != before or captured[owner[0]].calls[owner[1]].generated

@@ -79,7 +79,9 @@ def profile(
     call: Call, *, before_call: Callable[[], None], details: bool = False, steps: int = STEPS
 ) -> dict[str, Json]:
     """Return the chrome trace of `steps` steps, each between two synchronisations, after a warm-up step."""
-    activities = [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+    on_cuda = torch.cuda.is_available()
+    synchronize: Call = torch.cuda.synchronize if on_cuda else lambda: None
+    activities = [torch.profiler.ProfilerActivity.CUDA] if on_cuda else []
     if details or not activities:
         activities.append(torch.profiler.ProfilerActivity.CPU)
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1)
@@ -92,9 +94,9 @@ def profile(
     ) as profiler:
         for _ in range(1 + steps):
             before_call()
-            _synchronize()
+            synchronize()
             call()
-            _synchronize()
+            synchronize()
             profiler.step()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -152,8 +154,3 @@ def by_step(work: Sequence[Work], ends: Sequence[float], steps: int) -> list[lis
             groups.append(group)
             rest = rest[len(group) :]
     return groups if len(groups) == steps and not rest else []
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

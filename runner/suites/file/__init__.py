@@ -4,11 +4,14 @@ The case is named after the file and the hash of its content, so that a changed 
 """
 
 import hashlib
+import importlib.util
 import os
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from runner.schema.suite import BadRequest, Case, TaskSpec
 from runner.suites.torchdynamo import DTYPES, HarnessSuite
@@ -34,6 +37,16 @@ def own_file() -> Path | None:
     """Return the file that this process was given."""
     path = os.environ.get(VARIABLE)
     return Path(path) if path else None
+
+
+def imported(path: Path, name: str) -> ModuleType:
+    """Import a Python file under a name, by which dynamo, Triton and pickle look it up."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def file_suite() -> FileSuite:

@@ -1,6 +1,5 @@
 """Build the model of a user's own file: its `build()` returns a module or any callable, with its inputs."""
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
-from runner.suites.file import own_file
+from runner.suites.file import imported, own_file
 from runner.suites.torchdynamo import model
 
 _MODULE = "runner_own_file"
@@ -48,18 +47,13 @@ def _bad_file(reason: str) -> TaskFailure:
 
 
 def _build_function(path: Path) -> Callable[[], Any]:
-    """Import the file as Python would: dynamo, dataclasses and pickle look a class's module up by its name,
-    and the file may import its neighbours."""
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None:
+    """Import the file as Python would: it may import its neighbours."""
+    if path.suffix != ".py":
         raise _bad_file(f"{path.name} is no Python file")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module
-    spec.loader.exec_module(module)
-    build = getattr(module, "build", None)
+    build = getattr(imported(path, _MODULE), "build", None)
     if not callable(build):
         raise _bad_file(f"{path.name} has no function build()")
     return build

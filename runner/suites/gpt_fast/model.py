@@ -1,15 +1,19 @@
-"""Llama- and Mixtral-shaped transformers with a static KV cache, for one sequence.
+"""Llama- and Mixtral-shaped transformers with a static KV cache, for one sequence, and torchao's weight-only
+quantisation of their linear layers.
 
 Random weights are drawn on the device in their final type, layer by layer: 7 billion in bfloat16 take 13.5 GB
 and no more.
 """
 
+import importlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from runner.suites.gpt_fast.quantise import tensor_bytes
+from runner.launch.failures import TaskFailure
 from runner.suites.tables import rows_of
 
 _EPSILON = 1e-5  # of the norms
@@ -236,4 +240,38 @@ def _normal(size: tuple[int, ...], deviation: float, device: str) -> torch.Tenso
 
 
 def _bytes(module: nn.Module) -> int:
-    return sum(map(tensor_bytes, (*module.parameters(), *module.buffers())))
+    return sum(map(_tensor_bytes, (*module.parameters(), *module.buffers())))
+
+
+def quantise(model: nn.Module, how: str) -> None:
+    """Quantise the weights of the linear layers in place. Raise TaskFailure (unsupported) where torchao is
+    missing or has none for this device."""
+    try:
+        torchao: Any = importlib.import_module("torchao.quantization")
+    except ImportError as error:
+        reason = f"{error}: python -m pip install torchao, or python -m runner env torchao"
+        raise TaskFailure("unsupported", "no_torchao", reason) from error
+    for part in model.modules():
+        if type(part) is Linear:
+            outputs, inputs = part.weight.shape
+            linear = nn.Linear(inputs, outputs, bias=False, device="meta")
+            linear.weight = nn.Parameter(part.weight, requires_grad=False)
+            try:
+                config = (
+                    torchao.Int8WeightOnlyConfig()
+                    if how == "int8"
+                    else torchao.Int4WeightOnlyConfig(group_size=32, int4_packing_format="tile_packed_to_4d")
+                )
+                torchao.quantize_(linear, config)
+            except (AssertionError, ImportError, NotImplementedError, RuntimeError, TypeError) as error:
+                reason = f"torchao has no {how} here: {error}"
+                raise TaskFailure("unsupported", "no_quantisation", reason) from error
+            part.weight = linear.weight.detach()
+
+
+def _tensor_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor, of a quantised one those of its parts."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return tensor.numel() * tensor.element_size()
+    names, _context = tensor.__tensor_flatten__()
+    return sum(_tensor_bytes(getattr(tensor, name)) for name in names)

@@ -42,8 +42,7 @@ from runner.schema.suite import TaskSpec
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.generate import Steps, compare, compiled, sequence, steps
-from runner.suites.gpt_fast.model import SHAPES, Linear, Transformer, weight_bytes
-from runner.suites.gpt_fast.quantise import quantise
+from runner.suites.gpt_fast.model import SHAPES, Transformer, quantise, weight_bytes
 
 _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
 _CLOCK = "host clock around a sequence"
@@ -143,7 +142,7 @@ def _build_model(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
     model = Transformer(shape, int8=int8, context=context, device=device.type).eval()
     how = str(spec.setting("quantization"))
     if how != "none":
-        quantise(model, how, Linear)
+        quantise(model, how)
     return model
 
 

@@ -2,8 +2,6 @@
 CPU by call time."""
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +24,7 @@ from runner.schema.records import Json
 from runner.schema.replay import replay_file
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
+from runner.suites.file import imported
 from runner.suites.kernels import IN_MODEL, METRICS, StoredKernel, kernels_of
 
 _MODULE = "runner_stored_kernel"
@@ -111,7 +110,7 @@ class _Alone:
     def __init__(self, kernel: StoredKernel, device: Device, file: Path, spec: TaskSpec) -> None:
         self.device, self.spec = device, spec
         file.write_text(replay_file(kernel.code))
-        self._module = _imported(file)
+        self._module: Any = imported(file, _MODULE)
         self._operands = tuple(self._module.get_args())
         tuned = (value for value in vars(self._module).values() if hasattr(value, "launchers"))
         self._autotuner = next(tuned, None)  # none on a CPU
@@ -148,13 +147,3 @@ class _Alone:
 
     def _call(self, *operands: Any) -> None:
         self._module.call(list(operands))
-
-
-def _imported(file: Path) -> Any:
-    """Import a file of `replay_file`; Triton looks its module up by name."""
-    spec = importlib.util.spec_from_file_location(_MODULE, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,6 +1,6 @@
 """Record the operators that a model calls, with their inputs as operatorbench writes them.
 
-`python -m runner.suites.operators.record MODE` prints the log of a step of the file in RUNNER_FILE, in JSON.
+`python -m runner.suites.operators.record MODE` prints the log of a step of the model in RUNNER_FILE, in JSON.
 """
 
 import json
@@ -125,4 +125,4 @@ def log_of(counts: Counts) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"\n{json.dumps({'log': log_of(recorded_file(sys.argv[1]))})}\n")
+    sys.stdout.write(f"\n{json.dumps({'file': log_of(recorded_file(sys.argv[1]))})}\n")

@@ -198,11 +198,7 @@ def _knobs(spec: TaskSpec, call: Call | None = None) -> dict[str, Json]:
 
 
 def summarise(
-    spec: TaskSpec,
-    report: Report,
-    calls: Sequence[Call],
-    lost: Mapping[int, Lost],
-    marks: Sequence[Mark],
+    spec: TaskSpec, report: Report, calls: Sequence[Call], lost: Mapping[int, Lost], marks: Sequence[Mark]
 ) -> TaskFailure | None:
     """Record the calls that no stage has recorded, then the quantiles over those with results. Return the
     first failure."""

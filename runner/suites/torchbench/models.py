@@ -12,15 +12,8 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.suites.torchbench import CHECKOUT
-from runner.suites.torchdynamo import has_trait
-from runner.suites.torchdynamo.model import (
-    LoadedModel,
-    ModelRequest,
-    fetching,
-    mean_of,
-    torchvision,
-    without_dropout,
-)
+from runner.suites.torchdynamo import has_trait, model
+from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, fetching, mean_of, torchvision
 
 _IMAGE = 224
 _TINY_IMAGE = 64
@@ -40,7 +33,7 @@ def build(case: str, request: ModelRequest) -> LoadedModel:
         if request.tiny:
             built.size_note = f"reduced: batch of {built.batch_size}"
     if not request.dropout:
-        without_dropout(built.module)
+        model.without_dropout(built.module)
     return built
 
 

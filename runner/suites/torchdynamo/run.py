@@ -25,8 +25,7 @@ from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import ceilings
-from runner.measure.compiler.bisection import explained, with_explanation
-from runner.measure.compiler.minifier import minify
+from runner.measure.compiler.bisection import explained, minify, with_explanation
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device

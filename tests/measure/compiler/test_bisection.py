@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,10 +81,3 @@ def test_what_is_known_when_the_time_is_over_is_told(limit_s: float) -> None:
     assert found.backend == ("inductor" if limit_s else "")
     assert not found.subsystem
     assert found.problem
-
-
-def test_an_old_torch_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch._inductor.compiler_bisector", None)
-    found = explain(lambda _left_s: True, 60)
-    assert not found.backend
-    assert found.problem.startswith("unsupported")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.measure.compiler.minifier import minify
+from runner.measure.compiler.bisection import minify
 from runner.measure.forked import run_stage
 
 
