@@ -166,8 +166,9 @@ def test_a_stream_is_merged_in_parts_as_at_once() -> None:
     """One of the uploads is in both streams, and one comes to the merged stream meanwhile."""
 
     def filled(name: str) -> tuple[Stream, Stream]:
-        upload_to(f"{name}-old", 0), upload_to(f"{name}-new", 0)
-        upload_to(f"{name}-old", 1, cases=CASES // 2), upload_to(f"{name}-new", 2, cases=CASES // 2)
+        for side, day in (("old", 1), ("new", 2)):
+            upload_to(f"{name}-{side}", 0)
+            upload_to(f"{name}-{side}", day, cases=CASES // 2)
         return Stream.objects.get(name=f"{name}-old"), Stream.objects.get(name=f"{name}-new")
 
     upload_to("front", 9)
