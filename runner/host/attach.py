@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from typing import TextIO
 
 from runner.client.connection import HudError, KeyRefused, with_retries
 from runner.host.agent import Agent, Attachment
-from runner.schema.protocol import OVERLAYS_ALLOWED
+from runner.schema.protocol import OVERLAYS_ALLOWED, digest_of
 from runner.schema.suite import BadRequest
 from runner.system import account, sandbox
 from runner.system.accelerators import accelerators
@@ -144,7 +143,7 @@ def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
 
 
 def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest() if token else ""
+    return digest_of(token) if token else ""
 
 
 def _register(attachment: Attachment, token: str) -> Attachment:

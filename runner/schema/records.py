@@ -32,10 +32,9 @@ from typing import Any
 
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
 
+# better than the card can be; its quality too: the number stays, and decides nothing
+IMPOSSIBLE = "impossible"
 # Outcome of a case inside a run, in the order in which a page lists them.
-IMPOSSIBLE = (
-    "impossible"  # better than the card can be; its quality too: the number stays, and decides nothing
-)
 STATUSES = (
     *("ok", "wrong", "cannot_tell", "oom", "crashed", "timed_out", "failed", "unsupported", "not_run"),
     IMPOSSIBLE,

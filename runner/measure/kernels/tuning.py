@@ -55,9 +55,7 @@ class Ranking:
     operands: tuple[Operand, ...]
     ranked: tuple[tuple[str, float], ...]
     default: str  # what is taken without max-autotune
-    entries: Mapping[str, lookup.Entry] = field(
-        default_factory=dict, compare=False
-    )  # of torch's lookup table
+    entries: Mapping[str, lookup.Entry] = field(default_factory=dict, compare=False)  # of torch's table
 
     def is_of(self, call: Call) -> bool:
         origin = f"aten.{self.operator}"
