@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from runner.formats import reasons
@@ -196,7 +196,8 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     knobs = {
         name: _knob(value)
         for name, value in {**settings, **own}.items()
-        if value not in (None, "", [], {}) and (name in own or _is_setting(name))
+        if name in own or not (name in _NOT_KNOBS or _PASSING.search(name.lower()))
+        if value not in (None, "", [], {})
     }
     size = batch_size(parameters.batch_size)
     if size and "batch_size" not in knobs:
@@ -204,11 +205,6 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
     measurement.knobs = knobs
-
-
-@lru_cache(maxsize=4096)  # every record of an upload has the same few
-def _is_setting(name: str) -> bool:
-    return name not in _NOT_KNOBS and not _PASSING.search(name.lower())
 
 
 def _knob(value: Any) -> Any:
