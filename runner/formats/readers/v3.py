@@ -9,10 +9,9 @@ torchdynamo's and gpt-fast's side files and cachebench's list have this shape to
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from runner.formats import reasons
@@ -61,25 +60,18 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def read_record(text: bytes, pointer: str, line: int | None) -> Item:
     """Return the record of one JSON text, or what is wrong with it."""
+    import msgspec
+
     from runner.formats import json_text
 
     if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
         return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
-    decoder, errors = _decoder()
     try:
-        record = decoder(text)
-    except errors as error:
+        record = json_text.RECORD.decode(text)
+    except msgspec.ValidationError as error:
         return _wrong(text, str(error), pointer, line)
     problem = json_text.problem(text)
     return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
-
-
-@cache
-def _decoder() -> tuple[Callable[[bytes], Record], type[Exception]]:
-    """Return what reads a record, and what it raises; hosts, which read none, have no msgspec."""
-    import msgspec
-
-    return msgspec.json.Decoder(Record).decode, msgspec.ValidationError
 
 
 def _wrong(text: bytes, words: str, pointer: str, line: int | None) -> Item:
