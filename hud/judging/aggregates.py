@@ -1,7 +1,7 @@
 """Numbers for a whole suite: pass rate and geometric mean, ours and by the formulas of PyTorch's HUD."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +14,6 @@ Array = NDArray[np.float64]
 FEWEST_CASES = 2  # matched cases for an interval
 FEWEST_TO_CALL = 3  # to call a mean better or worse
 _MOST_LOG = 700.0  # beyond it a ratio is no double; two cases that moved oppositely by far reach it
-# test-infra, torchci/lib/benchmark/compilerUtils.ts
-HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,6 @@ class GeometricMean:
     matched: tuple[str, ...] = ()
     only_base: tuple[str, ...] = ()
     only_head: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class HudRow:
-    """One model of one compiler as PyTorch's HUD reads it; what is absent counts as 0 there."""
-
-    accuracy: str
-    speedup: float = 0.0
-    compiler: str = "inductor"
 
 
 def pass_rate(passed: Mapping[str, bool], expected: Collection[str], undecided: int = 0) -> PassRate:
@@ -92,20 +81,10 @@ def ratio_of(before: float, after: float) -> float:
     return min(after / before, math.exp(_MOST_LOG))
 
 
-def hud_pass_rate(rows: Sequence[HudRow]) -> float | None:
-    """Return PyTorch HUD's pass rate: passing accuracy and a speedup, or skipped, of all rows present."""
-    passing = sum(
-        row.accuracy == "pass_due_to_skip"
-        or (row.accuracy in HUD_PASSES and (row.speedup != 0 or row.compiler == "export"))
-        for row in rows
-    )
-    return passing / len(rows) if rows else None
-
-
-def hud_geometric_mean(rows: Sequence[HudRow]) -> float:
-    """Return PyTorch HUD's geometric mean of a side's passing rows with a speedup, to 0.01; 0 without."""
-    speedups = [row.speedup for row in rows if row.accuracy in HUD_PASSES and row.speedup > 0]
-    return round(geometric_mean(speedups), 2) if speedups else 0.0
+def hud_geometric_mean(speedups: Iterable[float]) -> float:
+    """Return PyTorch HUD's geometric mean of the speedups of passing rows, to 0.01; 0 without any."""
+    positive = [speedup for speedup in speedups if speedup > 0]
+    return round(geometric_mean(positive), 2) if positive else 0.0
 
 
 def moved_side(

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import Q, QuerySet, Value
-from django.db.models.functions import Greatest, Least
+from django.db.models import Q, QuerySet
 
 from hud.judging.choices import AT_LEAST, Drawn, autotune_regret, same_choice_ratios
 from hud.judging.rules.write import metric_of
@@ -112,7 +111,4 @@ def _write(first: Compilation, metrics: Mapping[str, Sequence[DetailedMeasuremen
             measurement.series = of_metric
         DetailedMeasurement.objects.bulk_create(measurements)
     points.make((first.run_id, row.pk) for row in (*series, *touched))
-    time = Value(first.order_time)
-    Series.objects.filter(pk__in=[row.pk for row in touched]).update(
-        touched_at=Least("touched_at", time), touched_until=Greatest("touched_until", time)
-    )
+    points.touch_series([row.pk for row in touched], first.order_time, first.order_time)

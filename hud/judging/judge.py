@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, TextField
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from hud.judging import levels
@@ -215,13 +216,9 @@ def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
 
 def _stored(by_id: Mapping[int, Series], rules: Mapping[int, Rule]) -> dict[ClassKey, Judged]:
     """Return the stored states of these series."""
-    rows = fetch_tuples(
-        """
-        SELECT series_id, class_key, headline, recent, run_id, environment_id, order_time, level::text
-        FROM hud_seriesstate WHERE series_id = ANY(%s)
-        """,
-        [list(by_id)],
-    )
+    columns = ("series_id", "class_key", "headline", "recent", "run_id", "environment_id", "order_time")
+    stored = SeriesState.objects.filter(series__in=by_id)
+    rows = stored.values_list(*columns, Cast("level", TextField()))
     states = {}
     for pk, class_key, is_headline, recent, run_id, environment_id, time, text in rows:
         level = msgspec.json.decode(text, type=Level)

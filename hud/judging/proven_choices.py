@@ -97,11 +97,9 @@ class SlotRow:
         return self.of.kernels[self.record.slot, choice.choice]
 
     def choices(self) -> list[dict[str, Any]]:
-        records = self.record.choices
-        return [{**_CHOICES.row(choice), "config": self.kernel_of(choice).config} for choice in records]
+        return [{**asdict(choice), "config": self.kernel_of(choice).config} for choice in self.record.choices]
 
 
-_CHOICES = DataTable[ChoiceRecord]("choice:str time_us elected forced cards runs proven_by")
 EXPERIMENTS = DataTable[ExperimentLedger](
     f"{EXPERIMENT} compilations=elected busy_low_us busy_high_us mean_us cost spread returns slots proven",
     busy_low_us=lambda row: row.busy_us[0],

@@ -62,7 +62,7 @@ class Verdict:
     baseline: float | None = None
     baseline_n: int = 0
     suspect: bool = False
-    reason: str = ""  # a code; `hud.pages.tags.REASONS` has the words
+    reason: str = ""  # a code; `hud.judging.compare.judged.REASONS` has the words
 
 
 def judge(

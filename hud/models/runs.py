@@ -62,6 +62,7 @@ class ScheduleTrigger(NamedRow):
 State = RunState  # the same word as Task.State, for runs
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
 ACTIVE = (State.QUEUED, State.RUNNING)
+_END_HAS_TIME = Q(finished__isnull=False) | Q(state__in=["queued", "running"])  # of a run or task
 
 
 class Turn(NamedRow):
@@ -117,10 +118,7 @@ class Run(NamedRow):
             models.UniqueConstraint(
                 fields=_IDENTITY, condition=Q(external_id__isnull=False), name="run_natural_key"
             ),
-            models.CheckConstraint(
-                condition=Q(finished__isnull=False) | Q(state__in=["queued", "running"]),
-                name="run_end_has_time",
-            ),
+            models.CheckConstraint(condition=_END_HAS_TIME, name="run_end_has_time"),
         ]
         indexes = [
             models.Index(fields=["-created"], name="run_created"),
@@ -207,10 +205,7 @@ class Task(NamedRow):
                 | Q(accelerator__isnull=False, token__isnull=False, lease_until__isnull=False),
                 name="running_task_has_lease",
             ),
-            models.CheckConstraint(
-                condition=Q(finished__isnull=False) | Q(state__in=["queued", "running"]),
-                name="task_end_has_time",
-            ),
+            models.CheckConstraint(condition=_END_HAS_TIME, name="task_end_has_time"),
         ]
         indexes = [models.Index(fields=["run", "position"], condition=Q(state="queued"), name="task_queued")]
 

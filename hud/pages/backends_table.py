@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hud.judging import aggregates
-from hud.judging.aggregates import GeometricMean, HudRow, PassRate
+from hud.judging.aggregates import GeometricMean, PassRate
 from hud.judging.rules.thresholds import prior_noise
 from hud.points.nights import (
     COMPILE,
@@ -355,9 +355,8 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
     for block, entry in table.entries.items():
         base = by_night[table.base].get(block, {}) if table.base else {}
         head = by_night[table.head].get(block, {})
-        old, rows = _hud_rows(base), _hud_rows(head)
-        rate = aggregates.hud_pass_rate(rows) or 0.0
-        entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
+        old, rows = _hud_speedups(base), _hud_speedups(head)
+        entry.passes = PassRate(sum(speedup != 0 for speedup in rows), len(rows), ())
         entry.new, entry.failed = (), len(rows) - entry.passes.passed
         entry.failed_before = entry.known = 0
         for cell in entry.cells:
@@ -370,10 +369,11 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
             cell.tone = ""
 
 
-def _hud_rows(values: Values) -> list[HudRow]:
+def _hud_speedups(values: Values) -> list[float]:
+    """Return the speedup of each case as PyTorch's HUD reads it: 0 where it is absent, or the case fails."""
     passed = passing(values)
     speedups = next((numbers(values[name]) for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
-    return [HudRow("pass" if ok else "fail", speedups.get(case, 0.0)) for case, ok in sorted(passed.items())]
+    return [speedups.get(case, 0.0) if ok else 0.0 for case, ok in sorted(passed.items())]
 
 
 def _mean(values: Values, metrics: Collection[str]) -> float | None:

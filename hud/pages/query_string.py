@@ -4,7 +4,7 @@ and how the form of the page's filters shows them.
 An invalid value is ignored, and the page says so; data are refused with a 400. Never a 500.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, field, fields
 from datetime import date
 from typing import Any, TypeVar
@@ -63,6 +63,11 @@ def number(most: int = MAX_ID, *, least: int = 1, default: int | None = None, **
 
 def day(**about: Any) -> Any:
     return parameter(forms.DateField(required=False, validators=[_HAS_NEXT]), type="date", **about)
+
+
+def ids_of(texts: Iterable[str]) -> list[int]:
+    """Return the ids among the values of ticked boxes; a form has no others."""
+    return [int(text) for text in texts if text.isascii() and text.isdigit() and int(text[:11]) <= MAX_ID]
 
 
 # The condition of `named` on a text called words

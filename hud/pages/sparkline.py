@@ -5,12 +5,13 @@ around the accepted level; only the points since a change are coloured, and the 
 value is a cross on a dotted line where it failed, else a gap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal
 
 from django.utils.safestring import SafeString, mark_safe
 
+from hud.tables.formatting import thousandths
 from runner.schema.statistics import median
 
 Tone = Literal["worse", "better"]
@@ -102,6 +103,18 @@ def interval(
         f'<line class="zero" x1="{x_of(0)}" x2="{x_of(0)}" y1="0" y2="20"/>'
         f'<line class="ci {tone}" x1="{x_of(low)}" x2="{x_of(high)}" y1="10" y2="10"/>'
         f'<circle class="pt {tone}" cx="{x_of(value)}" cy="10" r="3.4"/></svg>'
+    )
+
+
+def bars(parts: Iterable[tuple[str, float, float]], longest: float) -> SafeString:
+    """Return parts, each with its tone, start and length, on an axis of 1000 units."""
+    rects = "".join(
+        f'<rect class="{tone}" x="{thousandths(start, longest)}" y="0" width="{thousandths(length, longest)}"'
+        ' height="10"/>'
+        for tone, start, length in parts
+    )
+    return SafeString(
+        f'<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{rects}</svg>'
     )
 
 

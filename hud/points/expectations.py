@@ -22,7 +22,7 @@ from hud.models import (
     Series,
     Upload,
 )
-from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import by_id, fetch_models, int_array
 from runner.formats.measurement import ParsedMeasurement
 from runner.schema.devices import device_family
 from runner.schema.records import SUCCESS
@@ -129,14 +129,8 @@ def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
 
 def knows_any(stream_id: int | None) -> bool:
     """Return whether a stream has lists or failures that somebody marked: 1 statement."""
-    ((known,),) = fetch_tuples(
-        """
-        SELECT EXISTS (SELECT FROM hud_knownfailure WHERE stream_id = %(stream)s)
-            OR EXISTS (SELECT FROM hud_expectation WHERE stream_id = %(stream)s)
-        """,
-        {"stream": stream_id},
-    )
-    return bool(known)
+    marked = KnownFailure.objects.filter(stream=stream_id).values("pk")
+    return marked.union(Expectation.objects.filter(stream=stream_id).values("pk"), all=True).exists()
 
 
 def of_runs(stream_id: int | None, runs: Iterable[int]) -> list[Point]:

@@ -14,11 +14,9 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from hud.models import KeptValue
-from hud.sql import execute, fetch_tuples
 from runner.schema.protocol import RELEASE
 
 KEPT_S = 600  # in a process
-_STORED = "SELECT digest, value FROM hud_keptvalue WHERE digest = ANY(%s) AND at > %s"
 STORED = timedelta(days=7)
 
 
@@ -38,9 +36,9 @@ class Kept:
         known = {key: self._values[key][1] for key in fresh}
         missing = {self._digest(key): key for key in keys if key not in known} if self._kind else {}
         if missing:
-            rows = fetch_tuples(_STORED, [[*missing], timezone.now() - STORED], binary=True)
+            rows = KeptValue.objects.filter(digest__in=missing, at__gt=timezone.now() - STORED)
             stored = {}
-            for digest, value in rows:
+            for digest, value in rows.values_list("digest", "value"):
                 with suppress(msgspec.MsgspecError):  # other code stored it
                     stored[missing[digest]] = msgspec.msgpack.decode(value, type=self._kind)
             known |= self._remember(stored)
@@ -51,14 +49,13 @@ class Kept:
         self._remember(values)
         if not values or not self._kind:
             return
-        rows = [(self._digest(key), msgspec.msgpack.encode(value)) for key, value in values.items()]
+        rows = [
+            KeptValue(digest=self._digest(key), value=msgspec.msgpack.encode(value))
+            for key, value in values.items()
+        ]
         with suppress(DatabaseError):  # a replica stores nothing
-            execute(
-                """
-                INSERT INTO hud_keptvalue (digest, value, at) SELECT *, now()
-                FROM unnest(%s::text[], %s::bytea[]) ON CONFLICT (digest) DO UPDATE SET at = excluded.at
-                """,
-                [list(column) for column in zip(*rows, strict=True)],
+            KeptValue.objects.bulk_create(
+                rows, update_conflicts=True, unique_fields=["digest"], update_fields=["at"]
             )
 
     def get(self, key: Hashable, read: Callable[[], Any]) -> Any:

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
-from hud.models import KernelBinary, Regression, Stream
-from hud.sql import fetch_named, fetch_tuples, int_array
+from hud.models import Compilation, KernelBinary, Regression, Stream
+from hud.sql import fetch_named
 from runner.schema.replay import OPERANDS
 
 # Of the newest compilation of each experiment, what can run alone: time and bytes of one call.
@@ -47,10 +47,5 @@ def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:
     """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
     runs = {run for row in regressions for run in (row.first_run_id, row.last_good_run_id) if run}
     experiments = {regression.series.experiment_id for regression in regressions}
-    rows = fetch_tuples(
-        """SELECT DISTINCT run_id, experiment_id FROM hud_compilation
-        WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
-            AND kernels <> '{}'""",
-        {"experiments": int_array(experiments), "runs": int_array(runs)},
-    )
-    return {(run, experiment) for run, experiment in rows}
+    with_kernels = Compilation.objects.filter(experiment__in=experiments, run__in=runs).exclude(kernels=[])
+    return set(with_kernels.values_list("run", "experiment").distinct())

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
-from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
+from django.db.models import Count
+
+from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, RunSubject, Stream, Task
 from hud.points import sides
 from hud.points.kept import Kept
 from hud.points.sides import BadSide
@@ -235,27 +236,15 @@ def measured(
 
 def _with_points(runs: list[int], subject: Subject, stream: Stream) -> set[int]:
     """Return the runs that have a point of the subject, ceilings aside: 1 statement."""
-    rows = fetch_tuples(
-        """
-        SELECT DISTINCT run_id FROM hud_runsubject WHERE run_id = ANY(%(runs)s::int[])
-            AND stream_id = %(stream)s AND suite <> %(ceilings)s
-            AND arch = %(arch)s AND mode = %(mode)s AND dtype = %(dtype)s
-        """,
-        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS},
-    )
-    return {run for (run,) in rows}
+    noted = RunSubject.objects.filter(run__in=runs, stream=stream, **asdict(subject))
+    return set(noted.exclude(suite=CEILINGS).values_list("run", flat=True))
 
 
 def progress(night: Night) -> list[tuple[str, int, int]]:
     """Return of each suite how many tasks of a growing night have ended, and how many were planned: 1
     statement."""
-    return fetch_tuples(
-        """
-        SELECT spec->>'suite', count(*) FILTER (WHERE finished IS NOT NULL), count(*) FROM hud_task
-        WHERE run_id = ANY(%(runs)s) GROUP BY 1 ORDER BY 3 DESC, 1
-        """,
-        {"runs": list(night.runs)},
-    )
+    suites = Task.objects.filter(run__in=night.runs).values_list("spec__suite")
+    return list(suites.annotate(Count("finished"), planned=Count("pk")).order_by("-planned", "spec__suite"))
 
 
 def day(at: datetime | date) -> str:
@@ -272,18 +261,15 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     A night whose runs are over is kept until one of its points changes.
     """
     keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
-    by_key = _kept.known(keys)
-    missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
+    known, settled = _kept.known(keys), dict[Any, Results]()
+    missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in known}
     read_now = _read_results(list(missing.values()), subject, stream) if missing else []
-    measured: dict[Any, Results] = {
-        key: values for key, (values, _is_settled) in zip(missing, read_now, strict=True)
-    }
-    settled = (
-        is_settled and night.complete
-        for night, (_, is_settled) in zip(missing.values(), read_now, strict=True)
-    )
-    _kept.keep({key: measured[key] for key in compress([*measured], settled)})
-    return [{**by_key, **measured}[key] for key in keys]
+    for (key, night), (values, is_settled) in zip(missing.items(), read_now, strict=True):
+        known[key] = values
+        if is_settled and night.complete:
+            settled[key] = values
+    _kept.keep(settled)
+    return [known[key] for key in keys]
 
 
 UNDECIDED = "undecided "  # before the name of a metric: the values of those that may not decide

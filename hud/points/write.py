@@ -5,11 +5,13 @@ the runs and series concerned.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet, Value
+from django.db.models.functions import Greatest, Least
 
 from hud.models import (
     NEVER_RAN,
@@ -20,6 +22,8 @@ from hud.models import (
     Measurement,
     Point,
     Run,
+    RunSubject,
+    Series,
     SidePoint,
 )
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array, real
@@ -157,6 +161,13 @@ def touch_runs(runs: Iterable[int], changes: str = "points = hud_run.points") ->
         )
 
 
+def touch_series(series: Iterable[int] | QuerySet[Any], first: datetime, last: datetime) -> None:
+    """Mark series for the judge, which judges them again from the first of these times on."""
+    Series.objects.filter(pk__in=series).update(
+        touched_at=Least("touched_at", Value(first)), touched_until=Greatest("touched_until", Value(last))
+    )
+
+
 def note_subjects(places: Iterable[tuple[int, int]]) -> None:
     """Note of what the runs of these pairs of run and series have results."""
     if ordered := sorted(set(places)):
@@ -179,33 +190,24 @@ def note_subjects(places: Iterable[tuple[int, int]]) -> None:
 def note_missing_subjects() -> None:
     """Note of what runs have results of which nothing is noted: a release that did not note it may still
     store some beside this one."""
-    execute(
-        """
-        INSERT INTO hud_runsubject (run_id, stream_id, suite, arch, mode, dtype)
-        SELECT DISTINCT r.id, s.stream_id, e.suite, e.arch, e.mode, e.dtype
-        FROM (SELECT id FROM hud_run WHERE points > 0
-            AND NOT EXISTS (SELECT FROM hud_runsubject WHERE run_id = hud_run.id) OFFSET 0) r
-        CROSS JOIN LATERAL (
-            SELECT series_id FROM hud_point WHERE run_id = r.id AND status <> ALL(%s) OFFSET 0) p
-        JOIN hud_series s ON s.id = p.series_id JOIN hud_experiment e ON e.id = s.experiment_id
-        ORDER BY 1, 3, 4, 5, 6 ON CONFLICT DO NOTHING
-        """,
-        [_NEVER],
+    note_subjects(
+        fetch_tuples(
+            """
+            SELECT r.id, series_id FROM (
+                SELECT id FROM hud_run WHERE points > 0
+                    AND NOT EXISTS (SELECT FROM hud_runsubject WHERE run_id = hud_run.id) OFFSET 0) r
+            CROSS JOIN LATERAL (
+                SELECT series_id FROM hud_point WHERE run_id = r.id AND status <> ALL(%s) OFFSET 0) p
+            """,
+            [_NEVER],
+        )
     )
 
 
 def forget_subjects(runs: Sequence[int]) -> None:
     """Remove the notes of what these runs have no results of any more."""
-    execute(
-        """
-        DELETE FROM hud_runsubject own WHERE run_id = ANY(%s) AND NOT EXISTS (
-            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id
-            WHERE p.run_id BETWEEN own.run_id AND own.run_id AND p.status <> ALL(%s)
-                AND (e.suite, e.arch, e.mode, e.dtype) = (own.suite, own.arch, own.mode, own.dtype))
-        """,
-        [list(runs), _NEVER],
-    )
+    RunSubject.objects.filter(run__in=runs).delete()
+    note_subjects(Point.objects.filter(run__in=runs).values_list("run", "series"))
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

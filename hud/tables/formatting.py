@@ -161,6 +161,10 @@ def magnitude(value: float) -> str:
     return f"{abs(value):.0f}" if abs(value) >= 10 else f"{abs(value):.1f}"
 
 
+def microseconds(us: float) -> str:
+    return f"{us:.1f}"
+
+
 def milliseconds(us: float) -> str:
     return f"{us / 1e3:.{1 if us >= 1e3 else 3}f}"
 

@@ -73,7 +73,7 @@ def test_the_rows_are_filtered_in_the_url_and_paged(admin: Client, monkeypatch: 
         ("subject=run%201", ["run 1"]),
         (f"from={today}&to={today}&action=run", ["run 2", "run 1"]),
         ("to=2020-01-01", []),
-        ("from=0001-01-01&to=9999-12-31&who=eva", ["ci"]),
+        ("from=0001-01-01&to=9998-12-31&who=eva", ["ci"]),
     ):
         items = admin.get(f"/audit.json?{asked}").json()["items"]
         assert [item["subject"] for item in items] == expected, asked

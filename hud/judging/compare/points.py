@@ -355,7 +355,6 @@ class Places:
 
     environments: dict[int, Environment]
     runs: dict[int, Run]
-    _known: dict[tuple[int, int], PointPlace] = field(default_factory=dict)
 
     @classmethod
     def read(cls, sides: Sequence[Points]) -> Places:
@@ -366,12 +365,8 @@ class Places:
         return cls(by_id(Environment, environments), {**newest, **by_id(Run, ran - newest.keys())})
 
     def of(self, environment_id: int, run_id: int) -> PointPlace:
-        key = environment_id, run_id
-        if key not in self._known:
-            environment = self.environments[environment_id]
-            card = str(environment.facts.get("gpu_uuid") or "")
-            self._known[key] = PointPlace(environment.class_key, card, self.runs[run_id].host_name)
-        return self._known[key]
+        environment, host = self.environments[environment_id], self.runs[run_id].host_name
+        return PointPlace(environment.class_key, str(environment.facts.get("gpu_uuid") or ""), host)
 
     def elsewhere(self, base: Points, head: Points) -> Bools:
         """Return which experiments have a metric whose two points were measured at different places."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from django.db.models import Max
 
 from hud.judging.compare import groups as groups_of
 from hud.judging.compare import judged
@@ -20,7 +21,7 @@ from hud.judging.compare.screen import Pairs, known_failures, screen
 from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.read import Counts as Waiting
 from hud.judging.regressions.read import Scope, count
-from hud.models import Experiment, Metric, Regression, Run, Stream
+from hud.models import Compilation, Experiment, Metric, Regression, Run, Stream
 from hud.points.nights import Night
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
@@ -336,14 +337,9 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
         return
     ends = [((best.base.run_id, row.pk), (best.head.run_id, row.of_best)) for row, best in changed]
     points = [point for both in ends for point in both]
-    counted = fetch_tuples(
-        """
-        SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
-        WHERE run_id = ANY(%(runs)s::int[]) AND experiment_id = ANY(%(experiments)s::int[])
-        GROUP BY run_id, experiment_id
-        """,
-        dict(zip(("runs", "experiments"), map(int_array, zip(*points, strict=True)), strict=True)),
-    )
+    runs, of_points = (set(part) for part in zip(*points, strict=True))
+    compiled = Compilation.objects.filter(run__in=runs, experiment__in=of_points)
+    counted = compiled.values_list("run", "experiment").annotate(Max("kernels__len"))
     builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
     for (row, best), of_row in zip(changed, ends, strict=True):
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))

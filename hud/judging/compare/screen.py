@@ -2,7 +2,6 @@
 sees only what may have moved."""
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 
 from hud.judging.compare.judged import JudgedCell
 from hud.judging.compare.points import SUSPECT, Cohort, Places
-from hud.judging.regressions.read import Scope, series_of
 from hud.judging.verdict import Rule, point_factors
-from hud.models import VERDICT_CODES, Experiment
+from hud.models import VERDICT_CODES, Experiment, Regression
 from hud.points.expectations import FAILING, Expectations, knows_any
 from hud.sql import Bools, Floats, Ints, by_id
+from hud.states.regressions import TOLD
 from runner.schema.metrics import role_of
 
 _UNCHANGED, _IMPROVED, _REGRESSED = (VERDICT_CODES[word] for word in ("unchanged", "improved", "regressed"))
@@ -105,7 +104,9 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     before, after = (points.side.newest for points in sides)
     if before.order_time < after.order_time:
         is_better_up = np.array([metric.direction == "up" for metric in cohort.metrics])
-        waiting = series_of(Scope(after.stream, base=before.order_time, head=after.order_time))
+        began = {"since__gt": before.order_time, "since__lte": after.order_time}
+        told = Regression.objects.filter(series__stream=after.stream_id, state__in=TOLD, **began)
+        waiting = list(told.values_list("series", flat=True))
         said = _of_judge(base, head, np.log1p(floors[..., 0]), is_better_up, waiting)
         of_judge = np.where(is_timing & ~undecided, said, -1)
     quiet = np.where(of_judge < 0, quiet, of_judge == _UNCHANGED)
@@ -132,7 +133,7 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     )
 
 
-def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting: Collection[int]) -> Ints:
+def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting: list[int]) -> Ints:
     """Return what the judge says of the step between two points of a series: regressed of a `waiting` one,
     what it said of the later point if the earlier one is at the same level, the step between two levels, or
     the way back to the level; else -1."""
@@ -143,7 +144,7 @@ def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting:
     said = np.where(was_at & near & np.isin(head.verdict, _DECIDED), head.verdict, -1)
     said = np.where(was_at & far & is_at, np.where((step > 0) == is_better_up, _IMPROVED, _REGRESSED), said)
     said = np.where((base.verdict == _REGRESSED) & near & is_at, _IMPROVED, said)
-    return np.where(same, np.where(np.isin(head.series, [*waiting]), _REGRESSED, said), -1)
+    return np.where(same, np.where(np.isin(head.series, waiting), _REGRESSED, said), -1)
 
 
 def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:

@@ -1,7 +1,7 @@
 """The kernels that changed between two points."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from statistics import fmean
@@ -21,12 +21,11 @@ from hud.judging.kernels.attribution import (
 from hud.judging.kernels.diff import CodeLine, Diff, compare, whole
 from hud.judging.kernels.lines import LINES, by_line, lines_of
 from hud.judging.kernels.table import anatomy_change
-from hud.models import BinaryList, Compilation, Environment, Experiment, LineList, Stream
-from hud.models import Kernel as KernelRow
+from hud.models import Compilation, Environment, Experiment, Stream, kernels_of
 from hud.points.facts import changes
 from hud.points.kernels import code_of
 from hud.points.sides import BadSide, Side, parse
-from hud.sql import attach, by_id, fetch_tuples
+from hud.sql import by_id, fetch_tuples
 from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
 from runner.schema.replay import OPERANDS
@@ -68,8 +67,6 @@ TIMES = DataTable("""busy_us:float|None kernels_us:float|None overlap_us:float g
 TOTALS = DataTable("""busy_change_us:float|None gaps_change_us:float|None overhead_change_us:float|None
     remainder_us:float|None adds_up:bool|None card_ratio:float|None""")
 _COUNT = DataTable("metric base head")
-_NOTE = DataTable("kind reason place base head")
-_PHASE = DataTable("name base_s head_s")
 
 
 @dataclass
@@ -226,11 +223,11 @@ class ComparedKernels:
             **TOTALS.row(attribution),
             "lines": LINES.rows(by_line(attribution.changes, by)),
             "environment": self.environment,
-            "graph": {"counts": _COUNT.rows(self.counts), "notes": _NOTE.rows(self.notes)},
+            "graph": {"counts": _COUNT.rows(self.counts), "notes": [*map(asdict, self.notes)]},
             "compile": {
                 "base_s": self.compile_time.base_s,
                 "head_s": self.compile_time.head_s,
-                "phases": _PHASE.rows(self.phases),
+                "phases": [*map(asdict, self.phases)],
             },
         }
 
@@ -240,9 +237,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     compilations; `slot` is the kernel whose code to show."""
     before, after = points = [_point(base, stream, "base"), _point(head, stream, "head")]
     rows = [row for point in points for row in point.rows]
-    attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
-    attach(rows, "line_list", by_id(LineList, [row.line_list_id for row in rows]))
-    kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
+    kernels = kernels_of(rows)
     experiments = by_id(Experiment, [row.experiment_id for row in rows])
     for point in points:
         point.compiled = [row.compiled(kernels) for row in point.rows]

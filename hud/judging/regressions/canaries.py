@@ -92,8 +92,7 @@ def _apply(regression: Regression, run: Run, word: Canaries, named: Canary | Non
 def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
     """Return the canaries that a host measured within a day of this time, each nearest to it: 1 statement."""
     judged = Point.objects.filter(
-        Q(series__experiment__suite=CEILINGS) | Q(series__metric__name__in=EAGER_TIMES),
-        series__experiment__device=device,
+        series__in=Series.objects.filter(IS_CANARY, experiment__device=device),
         series__states__class_key=F("environment__class_key"),
         series__states__order_time__gte=F("order_time"),
         series__states__points__gt=1,

@@ -20,21 +20,7 @@ _OF_DEVICE = {  # what only runs elsewhere
     "cpu": re.compile(r"triton|cuda|cutlass|halide|/mps|metal|xpu|rocm"),
 }
 _NAMED = 6.0  # for a commit that names an operator of the kernels
-_COMMON = {
-    "triton",
-    "poi",
-    "per",
-    "red",
-    "fused",
-    "tem",
-    "cpp",
-    "to",
-    "copy",
-    "clone",
-    "view",
-    "prims",
-    "aten",
-}
+_COMMON = "triton poi per red fused tem cpp to copy clone view prims aten"  # in names of many kernels
 _AREAS: list[dict[str, Any]] = [
     {**row, "pattern": re.compile(row["pattern"])} for row in rows(__file__, "areas.csv")
 ]
@@ -73,7 +59,7 @@ class Clues:
             weights["unknown"] = 1
         if "triton" in facts:
             weights["pin"] = 1
-        operators = frozenset(re.findall(r"[a-z]{3,}", " ".join(names).lower())) - _COMMON
+        operators = frozenset(re.findall(r"[a-z]{3,}", " ".join(names).lower())) - {*_COMMON.split()}
         return cls(weights, operators, regression.series.experiment.device)
 
 

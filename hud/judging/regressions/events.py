@@ -5,13 +5,12 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Value
-from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
 from hud.accounts import audit
 from hud.judging.regressions.groups import of_cause
 from hud.models import Notice, Regression, RegressionEvent, Run, Series
+from hud.points.write import touch_series
 from hud.problems import Problem
 from hud.states.regressions import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
 
@@ -193,9 +192,7 @@ def _take_back(regression: Regression) -> None:
 
 def _judge_again(regression: Regression) -> None:
     """Mark the series for the judge, from where it moved."""
-    since = Value(regression.since)
-    times = {"touched_at": Least("touched_at", since), "touched_until": Coalesce("touched_until", since)}
-    Series.objects.filter(pk=regression.series_id).update(**times)
+    touch_series([regression.series_id], regression.since, regression.since)
 
 
 def _audit(regression: Regression, event: str, who: str, **detail: str | None) -> None:

@@ -3,9 +3,12 @@
 import logging
 from datetime import datetime, timedelta
 
+from django.db.models import Max, Min
+
 from hud.hosts import quarantine
-from hud.models import Accelerator
-from hud.sql import execute, fetch_tuples
+from hud.models import Accelerator, DetailedMeasurement, Environment, Point, Task
+from hud.points.write import touch_series
+from hud.sql import fetch_tuples
 from hud.states.fleet import NIGHT, Card, Reading, Review, review
 from runner.suites import CEILINGS
 
@@ -65,25 +68,13 @@ def _review() -> tuple[Review, dict[int, Card]]:
 
 def _mark_night(pk: int, reading: datetime, *, quality: str | None = _QUALITY) -> None:
     """Let the values of a card's night decide nothing, or again: those of tasks since the reading before."""
-    given = {"card": pk, "since": reading - NIGHT, "new": quality, "old": None if quality else _QUALITY}
-    own = """(SELECT DISTINCT t.run_id, e.id FROM hud_task t JOIN hud_accelerator a ON a.id = t.accelerator_id
-        JOIN hud_environment e ON e.facts->>'gpu_uuid' = a.uuid
-        WHERE a.id = %(card)s AND t.started > %(since)s) own (run_id, environment_id)"""
-    for table in ("point", "detailedmeasurement"):
-        execute(
-            f"""
-            UPDATE hud_{table} m SET quality = %(new)s FROM {own}
-            WHERE m.run_id = own.run_id AND m.environment_id = own.environment_id AND m.value IS NOT NULL
-                AND m.quality IS NOT DISTINCT FROM %(old)s
-            """,  # noqa: S608 - constants of ours  # nosec B608
-            given,
-        )
-    execute(
-        f"""
-        UPDATE hud_series s SET touched_at = least(s.touched_at, p.order_time),
-            touched_until = greatest(s.touched_until, p.order_time)
-        FROM hud_point p, {own}
-        WHERE p.run_id = own.run_id AND p.environment_id = own.environment_id AND s.id = p.series_id
-        """,  # noqa: S608 - constants of ours  # nosec B608
-        given,
-    )
+    card = Accelerator.objects.get(pk=pk)
+    own = {
+        "run__in": Task.objects.filter(accelerator=card, started__gt=reading - NIGHT).values("run"),
+        "environment__in": Environment.objects.filter(facts__gpu_uuid=card.uuid),
+    }
+    old = None if quality else _QUALITY
+    for kind in (Point, DetailedMeasurement):
+        kind.objects.filter(**own, value__isnull=False, quality=old).update(quality=quality)
+    points = Point.objects.filter(**own)
+    touch_series(points.values("series"), **points.aggregate(first=Min("order_time"), last=Max("order_time")))

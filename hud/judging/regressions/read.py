@@ -123,18 +123,6 @@ def elsewhere(scope: Scope) -> list[tuple[str, int]]:
     )
 
 
-def series_of(scope: Scope) -> set[int]:
-    """Return the series of which a regression waits for somebody: 1 statement."""
-    return {
-        series
-        for (series,) in fetch_tuples(
-            f"""SELECT own.series_id FROM hud_regression own {JOINS}
-            WHERE own.state = ANY(%(states)s) AND {scope.condition}""",  # noqa: S608 — constants  # nosec B608
-            {**scope.params, "states": list(TOLD)},
-        )
-    }
-
-
 def rows(
     scope: Scope,
     *,

@@ -16,7 +16,7 @@ from hud.judging.proven_choices import EXPERIMENTS, SUBJECT, ExperimentLedger, L
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import number, words
 from hud.pages.sparkline import interval
-from hud.tables.formatting import NONE, address, share
+from hud.tables.formatting import NONE, address, microseconds, share
 from hud.tables.html import NOTHING, code, dim, element, join, link, span
 from hud.tables.table import Column, DataTable
 
@@ -63,10 +63,6 @@ def _slots(line: ExperimentLedger, page: Ledgers) -> object:
     return link(f"{shown}#slots", f"{line.ledger.proven} of {len(line.slots)}")
 
 
-def _us(time_us: float) -> str:
-    return f"{time_us:.1f}"
-
-
 _EXPERIMENTS = DataTable[ExperimentLedger, Ledgers](
     Column("", "Experiment", draw=_title, is_head=True),
     Column("", "Compilations", "elected", css="num"),
@@ -94,8 +90,8 @@ _SLOTS = DataTable[SlotRow, Ledgers](
     Column("candidates", "Candidates", css="num"),
     Column("", "Best proven choice", draw=_of_best(lambda row, _best: code(row.kernel.config))),
     Column("", "Elected", draw=_of_best(lambda row, best: f"{best.elected} of {row.of.elected}"), css="num"),
-    Column("", "µs a step", "record.mean_us", show=_us, css="num"),
-    Column("", "Returns, µs", draw=_of_best(lambda row, _best: _us(row.record.returns_us)), css="num"),
+    Column("", "µs a step", "record.mean_us", show=microseconds, css="num"),
+    Column("", "Returns, µs", draw=_of_best(lambda row, _: microseconds(row.record.returns_us)), css="num"),
     Column("", "Proven by", draw=_of_best(lambda _row, best: _PROOFS[best.proven_by])),
 )
 

@@ -341,21 +341,17 @@ def _backend_lines(
     targets: Targets,
 ) -> tuple[list[Backend], list[SuiteColumn]]:
     """Return a line for each backend of this case that has results, this one's first, and their columns."""
-    names = metric_names(COLUMNS)
-    values = [
-        (
-            backend,
-            {
-                own.metric.name: latest[own.pk].show(backend, own.metric, targets)
-                for own in series[backend.pk]
-                if own.pk in latest and own.metric.name in names
-            },
-        )
-        for backend in (experiment, *backends)
-    ]
-    measured = {name for _one, by_name in values for name in by_name}
-    columns = [column for column in COLUMNS if not measured.isdisjoint(column.metrics)]
-    lines = [(one, [column.cell(by_name) for column in columns]) for one, by_name in values if by_name]
+    shown = {
+        one: {
+            own.metric.name: latest[own.pk].show(one, own.metric, targets)
+            for own in series[one.pk]
+            if own.pk in latest
+        }
+        for one in (experiment, *backends)
+    }
+    columns = [one for one in COLUMNS if any(by_name.keys() & one.metrics for by_name in shown.values())]
+    lines = [(one, [column.cell(by_name) for column in columns]) for one, by_name in shown.items()]
+    lines = [line for line in lines if any(line[1])]
     return (lines, columns) if len(lines) > 1 else ([], [])
 
 

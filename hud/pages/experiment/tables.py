@@ -149,22 +149,17 @@ def framed(is_current: Callable[[Any], bool]) -> Callable[[Any, str], str]:
     return lambda row, cells: f"<tr{_CURRENT if is_current(row) else ''}>{cells}</tr>"
 
 
-def _tag(text: str, title: str) -> SafeString:
-    return element("span", text, css="tag", title=title)
-
-
 def _commit(row: TableRow) -> SafeString:
-    branch = other_branch(row.point.run.branch)
     return join(
         commit(row.point.run.commit),
-        _tag(branch, "branch: shown, never a baseline") if branch else NOTHING,
-        _tag("rerun", "shown, never a baseline") if row.point.rerun else NOTHING,
+        span(other_branch(row.point.run.branch), "tag", "branch: shown, never a baseline"),
+        span("rerun" if row.point.rerun else "", "tag", "shown, never a baseline"),
     )
 
 
 def _value(row: TableRow) -> SafeString:
     warning = row.point.warning
-    return join(value_html(row.point), _tag("warning", warning) if warning else NOTHING)
+    return join(value_html(row.point), span("warning" if warning else "", "tag", warning))
 
 
 def _compilations(row: TableRow, page: ExperimentPage) -> SafeString:
@@ -187,8 +182,8 @@ def _differences(row: TableRow) -> SafeString:
     more = len(row.changed) - 2
     return join(
         "; ".join(row.changed[:2]) or dim("no difference"),
-        _tag(f"and {more} more", "; ".join(row.changed)) if more > 0 else NOTHING,
-        NOTHING if row.same_class else _tag("different environment", _OTHER_CLASS),
+        span(f"and {more} more" if more > 0 else "", "tag", "; ".join(row.changed)),
+        span("" if row.same_class else "different environment", "tag", _OTHER_CLASS),
     )
 
 

@@ -1,6 +1,5 @@
 """Lost milliseconds and autotune regret of an arch."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
@@ -16,13 +15,10 @@ from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
 from hud.pages.limits.query import LimitsPage
-from hud.tables.formatting import NONE, address, plain_count, share, thousandths
+from hud.pages.sparkline import bars
+from hud.tables.formatting import NONE, address, microseconds, plain_count, share
 from hud.tables.html import NOTHING, dim, element, join, link
 from hud.tables.table import IDENTITY, Column, DataTable
-
-
-def _us(time_us: float) -> str:
-    return f"{time_us:.1f}"
 
 
 def _part(part: float | None) -> str:
@@ -45,8 +41,8 @@ def _lines(line: Any) -> list[str]:
     return (line.lines or "").splitlines()
 
 
-def _experiment(experiment: Experiment, anchor: str = "") -> SafeString:
-    return link(f"{streams.link(address(experiment.pk, 'experiment'))}{anchor}", experiment.title)
+def _experiment(experiment: Experiment) -> SafeString:
+    return link(streams.link(address(experiment.pk, "experiment")), experiment.title)
 
 
 def _facts(experiment: Experiment, page: LimitsPage) -> SafeString:
@@ -58,20 +54,8 @@ def _experiment_of_kernel(line: Any, page: LimitsPage) -> SafeString:
     return join(_experiment(line), element("span", facts, css="dim under", title=facts))
 
 
-def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeString:
-    """Draw parts, each with its tone, start and length, on an axis of 1000 units."""
-    rects = "".join(
-        f'<rect class="{tone}" x="{thousandths(start_us, longest_us)}" y="0"'
-        f' width="{thousandths(length_us, longest_us)}" height="10"/>'
-        for tone, start_us, length_us in parts
-    )
-    return SafeString(
-        f'<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{rects}</svg>'
-    )
-
-
 def _bar_of_kernel(line: Any, page: LimitsPage) -> SafeString:
-    return _bar([("slower", 0.0, line.time_us), ("whole", 0.0, line.floor_us)], page.longest_kernel_us)
+    return bars([("slower", 0.0, line.time_us), ("whole", 0.0, line.floor_us)], page.longest_kernel_us)
 
 
 KERNELS = DataTable[Any, LimitsPage](
@@ -79,11 +63,11 @@ KERNELS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", "name", draw=_kernel, is_head=True),
     Column("", "Experiment", draw=_experiment_of_kernel),
     "kind slot calls",
-    Column("time_us", "Time", show=_us, css="num"),
-    Column("ceiling_us", "At ceiling", "floor_us", show=_us, css="num", cell_css="dim"),
+    Column("time_us", "Time", show=microseconds, css="num"),
+    Column("ceiling_us", "At ceiling", "floor_us", show=microseconds, css="num", cell_css="dim"),
     Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
-    Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
+    Column("lost_us", "Lost", show=lambda us: element("b", microseconds(us)), css="num"),
     "share_of_ceiling=share bound run lines",
     lines=_lines,
 )
@@ -108,7 +92,7 @@ def _bar_of_experiment(line: Any, page: LimitsPage) -> SafeString:
     lengths_us = line.floor_us, line.lost_us, nameless_us, line.gaps_us
     starts_us = accumulate(lengths_us, initial=0.0)
     parts = zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False)
-    return _bar(parts, page.longest_us)
+    return bars(parts, page.longest_us)
 
 
 EXPERIMENTS = DataTable[Any, LimitsPage](
@@ -119,26 +103,26 @@ EXPERIMENTS = DataTable[Any, LimitsPage](
         draw=lambda line, page: join(_experiment(line), dim(_facts(line, page))),
         is_head=True,
     ),
-    Column("busy_us", "Device time", show=_us, css="num"),
+    Column("busy_us", "Device time", show=microseconds, css="num"),
     Column("", "Bar", draw=_bar_of_experiment, css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
     "gaps_us",
-    Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
+    Column("lost_us", "Lost", show=lambda us: element("b", microseconds(us)), css="num"),
     "run ceiling_us=floor_us share_of_ceiling=share",
     Column("covered", "Covered", "coverage", show=share, css="num"),
 )
 
 LINES = DataTable[Any, LimitsPage](
     Column("line", "Line", show=lambda name: element("code", name), is_head=True),
-    Column("time_us", "Time", show=_us, css="num"),
-    Column("lost_us", "Lost", show=lambda us: NONE if us is None else _us(us), css="num"),
+    Column("time_us", "Time", show=microseconds, css="num"),
+    Column("lost_us", "Lost", show=lambda us: NONE if us is None else microseconds(us), css="num"),
     Column("kernels", "Kernels", css="num"),
     Column("experiments", "Experiments", css="num"),
 )
 NAMELESS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),
     Column("kind", "Kind"),
-    Column("time_us", "Time, µs", show=_us, css="num"),
+    Column("time_us", "Time, µs", show=microseconds, css="num"),
     Column("experiments", "Experiments", css="num"),
 )
 

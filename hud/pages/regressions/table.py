@@ -10,7 +10,7 @@ from hud.models import Bisect, BisectStep, Regression
 from hud.pages import streams
 from hud.pages.regressions.detail import Kernels
 from hud.pages.regressions.query import RegressionsPage
-from hud.pages.sparkline import interval
+from hud.pages.sparkline import bars, interval
 from hud.pages.tags import commit, commit_range, regression_line
 from hud.tables.formatting import run_link, signed_percent
 from hud.tables.html import badge_html, code, dim, element, icon_html, join, link, span, text
@@ -136,10 +136,7 @@ STEPS = DataTable[BisectStep, Bisect](
 
 
 def _bar(pair: tuple[KernelBar, CauseGroup]) -> SafeString:
-    bar = pair[0]
-    about = f'class="{bar.tone}" x="{bar.start:.1f}" width="{bar.width:.1f}" y="0" height="10"'
-    svg = '<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-    return SafeString(f"{svg}<rect {about}/></svg>")
+    return bars([(pair[0].tone, pair[0].start, pair[0].width)], 1000)
 
 
 def _times(pair: tuple[KernelBar, CauseGroup], shown: Kernels) -> SafeString:

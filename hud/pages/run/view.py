@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -16,7 +15,6 @@ from hud.corrections.deletion import may_delete
 from hud.judging.compare import ab_runs
 from hud.models import Point, Run, Series, Task, Upload
 from hud.pages import data, query_string, streams
-from hud.pages.query_string import MAX_ID
 from hud.pages.run import query, table
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
@@ -119,12 +117,6 @@ class LogPosition:
     line: int | None = query_string.number()  # that the page begins before
 
 
-class ExplainForm(forms.Form):
-    """A failed result of a run."""
-
-    series = forms.IntegerField(min_value=1, max_value=MAX_ID)
-
-
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
@@ -210,14 +202,12 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def explain(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a run that finds the part of the compiler at fault for a failed result."""
     failed = get_object_or_404(Run, pk=pk)
-    form = ExplainForm(request.POST)
-    if not form.is_valid():
+    chosen = query_string.ids_of(request.POST.getlist("series"))
+    if len(chosen) != 1:
         return HttpResponse(status=400)
     of_run = Point.objects.filter(run=failed).values("series_id")
-    series = get_object_or_404(
-        Series.objects.select_related("experiment", "metric").filter(pk__in=of_run),
-        pk=form.cleaned_data["series"],
-    )
+    known = Series.objects.select_related("experiment", "metric").filter(pk__in=of_run)
+    series = get_object_or_404(known, pk=chosen[0])
     try:
         asked = request_explanation(failed, series, request.user.get_username())
     except BadRequest as error:

@@ -2,26 +2,26 @@
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from functools import cache
 from html import escape  # of strings only, at a fifth of the cost of Django's
 from typing import Any
 
 from django import template
 from django.utils.safestring import SafeString
 
-from hud.models import Metric, Point
+from hud.models import Point
 from hud.pages.query_string import without
 from hud.pages.suite.newest import SuiteTotals
 from hud.pages.suite.query import SPEEDUPS, PlainCell, SuitePage, SuiteRow
 from hud.pages.tags import cell_html, sparkline
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
-from hud.tables.html import NOTHING, badge_html, element, icon_html, join
+from hud.tables.html import NOTHING, badge_html, element, icon_html, join, span
 from hud.tables.table import Column, DataTable, Order
 
 register = template.Library()
 _UNKNOWN = '<span class="dim">unknown</span>'
 _DYNAMIC = ' <span class="dim">dynamic</span>'
 _SHORT = {"improved", "regressed", "inconclusive"}
+_BELOW = f' <span class="below">{icon_html("worse")} below eager</span>'
 
 
 @register.simple_tag(takes_context=True)
@@ -64,7 +64,8 @@ def _row(
     cells = "".join(
         [
             f'<td class="num" data-label="{label}">'
-            f"{_cell(cell, below)}{_mark(cell, mark) if mark else ''}</td>"
+            f"{_cell(cell)}{_mark(cell, mark) if mark else ''}"
+            f"{_BELOW if below and cell and cell.metric.name in SPEEDUPS else ''}</td>"
             for cell, mark, label in zip(row.cells, row.marks, labels, strict=True)
         ]
     )
@@ -84,33 +85,16 @@ def _mark(cell: Point | PlainCell | None, mark: str) -> str:
     return f' <span class="of" title="{escape(cell.metric.name)}">{escape(mark)}</span>' if cell else ""
 
 
-def _cell(cell: Point | PlainCell | None, below: bool) -> str:
-    if isinstance(cell, PlainCell):
-        shown = f'<span class="value">{number(cell.value, cell.metric)}</span>{_unit_html(unit(cell.metric))}'
-        return _below(cell.metric, shown) if below else shown
-    if cell is None or cell.value is None:
-        return cell_html(cell)
-    told = cell.change is not None and cell.verdict in _SHORT
-    if told and not cell.targets and not cell.status_code:
-        badge = badge_html(cell.verdict, signed_percent(cell.change), cell.verdict)  # the word as its title
-        value, of = number(cell.value, cell.metric), escape(unit(cell.metric))
-        shown = f'<span class="value">{value}</span> <span class="unit">{of}</span> {badge}'
-    else:
-        shown = cell_html(cell, with_unit=True)
-    return _below(cell.metric, shown) if below else shown
-
-
-@cache
-def _unit_html(sign: str) -> str:
-    return f' <span class="unit">{escape(sign)}</span>' if sign else ""
-
-
-def _below(metric: Metric, shown: str) -> str:
-    return (
-        f'{shown} <span class="below">{icon_html("worse")} below eager</span>'
-        if metric.name in SPEEDUPS
-        else shown
-    )
+def _cell(cell: Point | PlainCell | None) -> str:
+    """Return a cell; of a verdict with a change only that, with the word as its title."""
+    badge = ""
+    if not isinstance(cell, PlainCell):
+        has_change = cell is not None and cell.change is not None and cell.verdict in _SHORT
+        if cell is None or not has_change or cell.targets or cell.status_code:
+            return cell_html(cell, with_unit=True)
+        badge = badge_html(cell.verdict, signed_percent(cell.change), cell.verdict)
+    value, sign = number(cell.value, cell.metric), span(unit(cell.metric), "unit")
+    return f'<span class="value">{value}</span> {sign} {badge}'
 
 
 @register.simple_tag

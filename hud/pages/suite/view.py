@@ -200,8 +200,7 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
     """Request a run of the chosen experiments: one for each device and arch that they have."""
     form = SuiteRerun(request.POST)
     back = f"{reverse('suite', args=[name])}?{request.GET.urlencode()}".rstrip("?")
-    ticked = request.POST.getlist("experiment")
-    ids = [int(pk) for pk in ticked if pk.isascii() and pk.isdecimal() and len(pk) < 10]
+    ids = query_string.ids_of(request.POST.getlist("experiment"))
     chosen: list[Experiment] = []
     if form.is_valid():
         wanted = [form.cleaned_data["only"]] if form.cleaned_data["only"] else ids
