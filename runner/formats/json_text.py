@@ -21,10 +21,12 @@ import msgspec
 from runner.formats.bodies import CannotSplit, elements
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.scalars import is_deeper
+from runner.schema.records import Record
 
 _T = TypeVar("_T")
 ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CannotSplit)
 MAX_DEPTH = 16
+RECORD = msgspec.json.Decoder(Record)
 _ANY = msgspec.json.Decoder()
 _SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
 _BYTE = re.compile(r"\(byte (\d+)\)")

@@ -4,7 +4,6 @@ words for an outcome are each mapped to one of `runner.schema.records.STATUSES` 
 
 import json
 import re
-from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
@@ -134,17 +133,7 @@ def meaning_of(metric: Metric) -> tuple[str, str]:
     WrongRecord for a unit that cannot be stored, or a direction that is none."""
     extra = metric.extra_info or {}
     unit = _word(extra.get("unit"), "/metric/extra_info/unit") or _word(metric.unit, "/metric/unit")
-    return _meaning(unit, _word(extra.get("direction"), "/metric/extra_info/direction"))
-
-
-def _word(value: Any, pointer: str) -> str:
-    if value is not None and not isinstance(value, str):
-        raise WrongRecord(pointer, f"{str(value)[:60]!r} is no text")
-    return value or ""
-
-
-@lru_cache(maxsize=256)
-def _meaning(unit: str, direction: str) -> tuple[str, str]:
+    direction = _word(extra.get("direction"), "/metric/extra_info/direction")
     if len(unit) > _MAX_UNIT:
         raise WrongRecord("/metric/extra_info/unit", f"the unit is longer than {_MAX_UNIT} characters")
     if character := invisible_in(unit):
@@ -154,6 +143,12 @@ def _meaning(unit: str, direction: str) -> tuple[str, str]:
         known = "up, down, none, or words such as higher_is_better"
         raise WrongRecord("/metric/extra_info/direction", f"{direction[:60]!r} is no direction: {known}")
     return canonical_unit(nfc(unit.strip())), _DIRECTIONS[word]
+
+
+def _word(value: Any, pointer: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise WrongRecord(pointer, f"{str(value)[:60]!r} is no text")
+    return value or ""
 
 
 def message_of(extra: dict[str, Any]) -> str | None:

@@ -142,23 +142,15 @@ def canonical_unit(unit: str) -> str:
 def convert(value: float, unit: str, to: str) -> float:
     """Return a number in another unit, computed in decimals: 1.005 s are 1005 ms. Both units are canonical.
     Raise ValueError for those of different things."""
-    numerator, denominator = _ratio(unit, to)
-    if numerator == denominator:
+    if unit == to or {unit, to} <= _FACTORS:
         return value
+    (kind, numerator), (other, denominator) = _UNITS.get(unit, (unit, 1)), _UNITS.get(to, (to, 1))
+    if kind != other:
+        raise ValueError(f"{unit or 'a plain number'} cannot be converted to {to or 'a plain number'}")
     number = float(Decimal(repr(value)) * numerator / denominator)
     if value and not float_info.min <= abs(number) <= float_info.max:
         raise ValueError(f"{value:g} {unit} is too small or too large to be converted to {to}")
     return number
-
-
-@lru_cache(maxsize=1024)
-def _ratio(unit: str, to: str) -> tuple[int, int]:
-    if unit == to or {unit, to} <= _FACTORS:
-        return 1, 1
-    (kind, numerator), (other, denominator) = _UNITS.get(unit, (unit, 1)), _UNITS.get(to, (to, 1))
-    if kind != other:
-        raise ValueError(f"{unit or 'a plain number'} cannot be converted to {to or 'a plain number'}")
-    return numerator, denominator
 
 
 # What gpt-fast's scripts write whatever the device: the targets are a 40 GB A100's, as texts.

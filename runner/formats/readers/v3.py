@@ -9,10 +9,9 @@ torchdynamo's and gpt-fast's side files and cachebench's list have this shape to
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache
 from typing import Any
 
 from runner.formats import reasons
@@ -61,25 +60,18 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def read_record(text: bytes, pointer: str, line: int | None) -> Item:
     """Return the record of one JSON text, or what is wrong with it."""
+    import msgspec
+
     from runner.formats import json_text
 
     if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
         return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
-    decoder, errors = _decoder()
     try:
-        record = decoder(text)
-    except errors as error:
+        record = json_text.RECORD.decode(text)
+    except msgspec.ValidationError as error:
         return _wrong(text, str(error), pointer, line)
     problem = json_text.problem(text)
     return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
-
-
-@cache
-def _decoder() -> tuple[Callable[[bytes], Record], type[Exception]]:
-    """Return what reads a record, and what it raises; hosts, which read none, have no msgspec."""
-    import msgspec
-
-    return msgspec.json.Decoder(Record).decode, msgspec.ValidationError
 
 
 def _wrong(text: bytes, words: str, pointer: str, line: int | None) -> Item:
@@ -196,7 +188,8 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     knobs = {
         name: _knob(value)
         for name, value in {**settings, **own}.items()
-        if value not in (None, "", [], {}) and (name in own or _is_setting(name))
+        if name in own or not (name in _NOT_KNOBS or _PASSING.search(name.lower()))
+        if value not in (None, "", [], {})
     }
     size = batch_size(parameters.batch_size)
     if size and "batch_size" not in knobs:
@@ -204,11 +197,6 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
     measurement.knobs = knobs
-
-
-@lru_cache(maxsize=4096)  # every record of an upload has the same few
-def _is_setting(name: str) -> bool:
-    return name not in _NOT_KNOBS and not _PASSING.search(name.lower())
 
 
 def _knob(value: Any) -> Any:

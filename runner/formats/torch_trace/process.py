@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,6 @@ class Function:
 class Trace:
     """The facts of a process, as its lines tell them one after the other."""
 
-    decode: Callable[[bytes], Any]  # JSON
     strings: dict[int, str] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=lambda: defaultdict(Function))
     times_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -252,7 +252,7 @@ def _take_artifact(trace: Trace, value: Mapping[str, Any]) -> None:
         trace.breaks.append(compile_notes.graph_break_of_trace(content))
         return
     with contextlib.suppress(ValueError):  # torch writes a single reason as plain text
-        content = trace.decode(trace.payload)
+        content = json.loads(trace.payload)
     guards = content if isinstance(content, list) else [content]
     if guards and text(guards[0]):  # the entry that was used last comes first
         trace.recompiles.append(compile_notes.recompile(guards[0], trace.frame))
@@ -261,7 +261,7 @@ def _take_artifact(trace: Trace, value: Mapping[str, Any]) -> None:
 def _take_event(trace: Trace, value: Mapping[str, Any]) -> None:
     """Add the time between the begin and the end of one of dynamo's phases, under the phase's own name."""
     try:
-        event = trace.decode(trace.payload)
+        event = json.loads(trace.payload)
     except ValueError:
         return
     if not isinstance(event, dict) or event.get("ph") not in {"B", "E"} or not text(event.get("name")):
