@@ -20,7 +20,7 @@ import tomllib
 from runner.schema.compilations import Compiled, Kernel, Note
 from runner.schema.statistics import median
 
-Cause = Literal["code", "moved", "appeared", "vanished", "choice", "slower", "faster", "unchanged"]
+Cause = Literal["code", "spilled", "moved", "appeared", "vanished", "choice", "slower", "faster", "unchanged"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)  # in the order in which they are read
 RELATIVE_NOISE, NOISE_US_PER_CALL = 0.005, 0.3  # of one kernel on one card (rule C4)
 OTHER_CARD_NOISE, LEAST_SHARED = 0.02, 10  # without a known offset; kernels that tell it (rule C5)
@@ -187,7 +187,10 @@ def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
             if rest.portion - portion > 1e-9:
                 side[choice] = replace(rest, portion=rest.portion - portion)
     if left[0] or left[1]:
-        yield _change(slot, "choice", left[0].values(), left[1].values())
+        elected = {choice.kernel.config for choice in before.values()}
+        skipped = {config for choice in after.values() for config, _spills in choice.kernel.skipped}
+        cause = "choice" if elected.isdisjoint(skipped) else "spilled"
+        yield _change(slot, cause, left[0].values(), left[1].values())
 
 
 def _change(slot: str, cause: Cause, before: Collection[_Choice], after: Collection[_Choice]) -> Change:

@@ -372,7 +372,7 @@ def test_it_says_that_the_earlier_winner_spills_now(client: Client, db: None) ->
     now = kernel("mv", 14.656, config=many, registers=24, spills=2, skipped=((few, 40),))
     sides = {"base": side(old, model), "head": side(point(model, compiled(now)), model)}
     (row,) = client.get("/code.json", sides).json()["items"]
-    assert (row["cause"], row["base_registers"], row["head_registers"]) == ("choice", 48, 24)
+    assert (row["cause"], row["base_registers"], row["head_registers"]) == ("spilled", 48, 24)
     words = "the earlier winner now spills 40 registers and was skipped, registers 48 → 24, spilled 0 → 2"
     assert row["anatomy"] == words
     assert words in client.get("/code/", sides).content.decode()
@@ -393,6 +393,7 @@ def test_it_says_that_candidates_spill_that_the_earlier_draws_never_took(client:
     sides = {"base": side(old, model), "head": side(point(model, *now), model)}
     (row,) = client.get("/code.json", sides).json()["items"]
     assert row["anatomy"] == "2 candidates skipped for spilling up to 42 registers"
+    assert row["cause"] == "choice", "a draw may skip what the other one never tried"
 
 
 def test_of_two_configurations_the_difference_is_shown() -> None:
