@@ -17,6 +17,7 @@ from hud.replica import REPLICA
 from hud.server import embedded, names
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+_REPOSITORY, _SCOPE = r"[\w.-]{1,39}/[\w.-]{1,100}", "(read|upload|run|code)"
 
 
 def env_bool(name: str, default: bool) -> bool:
@@ -45,38 +46,31 @@ def link_template(name: str) -> str:
     return text
 
 
+def pairs(name: str, parts: list[str], pattern: str, form: str) -> list[tuple[str, str]]:
+    """Return the parts `KEY=VALUE` of a variable, which must match."""
+    if wrong := [part for part in parts if not re.fullmatch(pattern, part)]:
+        raise ValueError(f"{name} has {wrong[0]!r}; it must be {form}")
+    return [(key, value) for key, _, value in (part.partition("=") for part in parts)]
+
+
 def mirrors(name: str) -> dict[str, str]:
     """Return the path of the bare mirror of each repository of `owner/name=PATH,…`."""
-    pairs = dict(
-        part.strip().partition("=")[::2] for part in os.environ.get(name, "").split(",") if part.strip()
-    )
-    for repo, path in pairs.items():
-        if not re.fullmatch(r"[\w.-]{1,39}/[\w.-]{1,100}", repo) or not Path(path).is_absolute():
-            raise ValueError(f"{name} has {repo}={path}; it must be owner/name=/absolute/path,…")
-    return pairs
+    parts = [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+    return dict(pairs(name, parts, f"{_REPOSITORY}=/.*", "owner/name=/absolute/path,…"))
 
 
 def roles_by_group(text: str) -> dict[str, str]:
     """Return the role of each group of `admin=perf-leads operator=compiler,triton`."""
-    found: dict[str, str] = {}
-    for part in text.split():
-        role, _, groups = part.partition("=")
-        if role not in {"viewer", "uploader", "operator", "admin"} or not groups:
-            raise ValueError(f"HUD_OIDC_ROLES has {part!r}; it must be ROLE=GROUP,GROUP… of the known roles")
-        found |= dict.fromkeys(groups.split(","), role)
-    return found
+    pattern, form = "(viewer|uploader|operator|admin)=.+", "ROLE=GROUP,GROUP… of the known roles"
+    groups_of = pairs("HUD_OIDC_ROLES", text.split(), pattern, form)
+    return {group: role for role, groups in groups_of for group in groups.split(",")}
 
 
 def scopes_by_repository(text: str) -> dict[str, list[str]]:
     """Return the scopes that `pytorch/pytorch=read,upload pytorch/benchmark=read` gives CI jobs."""
-    scopes_of: dict[str, list[str]] = {}
-    for part in text.split():
-        repository, _, scopes = part.partition("=")
-        scopes_of[repository] = scopes.split(",")
-        is_known = {*scopes_of[repository]} <= {"read", "upload", "run", "code"}
-        if not (is_known and re.fullmatch(r"[\w.-]{1,39}/[\w.-]{1,100}", repository)):
-            raise ValueError(f"HUD_GITHUB_REPOSITORIES has {part!r}: owner/name=read,upload,run,code")
-    return scopes_of
+    pattern, form = f"{_REPOSITORY}={_SCOPE}(,{_SCOPE})*", "owner/name=read,upload,run,code"
+    scopes_of = pairs("HUD_GITHUB_REPOSITORIES", text.split(), pattern, form)
+    return {repository: scopes.split(",") for repository, scopes in scopes_of}
 
 
 def without_traceback_of_refusal(record: logging.LogRecord) -> bool:

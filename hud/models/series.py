@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from hud.models.base import NamedRow
 from hud.models.streams import Stream, adhoc_id
 from hud.sql import fetch_tuples
+from runner.schema.metrics import is_known
 
 _THRESHOLD = ("metric", "suite", "case", "backend", "arch")
 _TARGET = (*_THRESHOLD, "dtype", "size")
@@ -74,6 +75,12 @@ class Metric(NamedRow):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def has_own_direction(self) -> bool:
+        """Return whether an upload or an operator said which way is worse, of a name that the registry does
+        not know."""
+        return self.direction != "none" and not is_known(self.name)
 
 
 class Series(NamedRow):

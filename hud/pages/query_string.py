@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator
 from django.http import QueryDict
 from django.utils.safestring import SafeString
 
@@ -20,7 +21,7 @@ from runner.formats.errors import Fault
 
 MAX_ID = 2**31 - 1
 MAX_PAGE = 10_000
-_LAST_DAY = date(9998, 12, 31)  # has a day after it
+_HAS_NEXT = MaxValueValidator(date(9998, 12, 31))  # a day after it
 T = TypeVar("T")
 
 
@@ -60,16 +61,8 @@ def number(most: int = MAX_ID, *, least: int = 1, default: int | None = None, **
     return parameter(forms.IntegerField(required=False, min_value=least, max_value=most), default, **about)
 
 
-class DayField(forms.DateField):
-    """A field that takes the last days of the calendar as one that has a day after it."""
-
-    def to_python(self, value: Any) -> date | None:
-        day = super().to_python(value)
-        return day and min(day, _LAST_DAY)
-
-
 def day(**about: Any) -> Any:
-    return parameter(DayField(required=False), type="date", **about)
+    return parameter(forms.DateField(required=False, validators=[_HAS_NEXT]), type="date", **about)
 
 
 # The condition of `named` on a text called words

@@ -6,7 +6,6 @@ value is a cross on a dotted line where it failed, else a gap.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -34,9 +33,6 @@ def sparkline(
     there = [value for value in values if value is not None]
     if not there:
         return SafeString("")
-    if max(*there, level or 0.0, -min(*there, level or 0.0)) > 1e300:  # whose sums and differences overflow
-        values = [value and value * 1e-9 for value in values]
-        there, level = [value for value in values if value is not None], level and level * 1e-9
     middle = level if level is not None else median(there)
     band = abs(middle) * (noise if noise is not None else _noise_of(there, middle))
     reach = [*there, middle]
@@ -45,9 +41,10 @@ def sparkline(
     scale = (height - 6) / ((high - low) or 1.0)
     floor = height / 2 if high == low else height - 3
     first = len(values) - moved
-    xs = _places(len(values), width)
+    step = (width - 6) / max(len(values) - 1, 1)
+    xs = [3 + index * step for index in range(len(values))]
     spots = [
-        f"{x},{floor - scale * (value - low):.1f}" if value is not None else ""
+        f"{x:.1f},{floor - scale * (value - low):.1f}" if value is not None else ""
         for x, value in zip(xs, values, strict=True)
     ]
     parts = []
@@ -59,7 +56,7 @@ def sparkline(
         y = floor - scale * (middle - low)
         parts.append(f'<path class="dots" d="M3 {y:.1f}H{width - 3}"/>')
         parts += [
-            f'<path class="cross" d="M{float(xs[index]) - 2.5:.1f} {y - 2.5:.1f}l5 5m0-5l-5 5"/>'
+            f'<path class="cross" d="M{xs[index] - 2.5:.1f} {y - 2.5:.1f}l5 5m0-5l-5 5"/>'
             for index in missing
         ]
     quiet, coloured = (
@@ -78,13 +75,6 @@ def sparkline(
         f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {role}>'
         f"{title}{''.join(parts)}</svg>"
     )
-
-
-@lru_cache(maxsize=256)
-def _places(count: int, width: int) -> list[str]:
-    """Return x of each of so many values."""
-    step = (width - 6) / max(count - 1, 1)
-    return [f"{3 + index * step:.1f}" for index in range(count)]
 
 
 def interval(

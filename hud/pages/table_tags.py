@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from django import template
 from django.utils.safestring import SafeString
 
-from hud.models import Regression
 from hud.pages.backends_table import Cell, Table
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
@@ -83,13 +82,3 @@ def mean_interval(cell: Cell, table: Table) -> SafeString:
         label=f"change {signed_percent(cell.change)}, 95 % interval {signed_percent(low - 1)} to "
         f"{signed_percent(high - 1)}",
     )
-
-
-@register.simple_tag
-def regression_line(recent: list[float | None], one: Regression) -> SafeString:
-    """Draw a regression's series; the points since it moved are coloured."""
-    noise = None
-    if one.change is not None and one.factor:
-        noise = abs(one.change / one.factor)
-    moved = min(one.points, len(recent))
-    return draw(recent, level=one.before, noise=noise, moved=moved, crosses=one.kind == one.Kind.FAILURE)

@@ -19,7 +19,7 @@ from hud.judging.backlog import waiting
 from hud.judging.compare.judged import REASONS
 from hud.judging.kernels import table as kernel_table
 from hud.judging.regressions.read import Scope, count
-from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
+from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields, Regression
 from hud.pages import streams
 from hud.pages.backends_table import colour
 from hud.pages.query_string import without
@@ -205,12 +205,15 @@ def sparkline(values: Sequence[float]) -> SafeString | str:
 
 
 @register.simple_tag
-def move_line(values: Sequence[float | None], level: float | None, moved: int) -> SafeString:
-    """Return the last values with the noise around the accepted level and the last `moved` ones marked."""
+def regression_line(one: Regression) -> SafeString:
+    """Return the last values of a regression's series, with the noise around the level before; those since it
+    moved are marked."""
+    values, level = one.recent, one.before
     last = next((f"now {value:.4g}" for value in reversed(values) if value is not None), "no value")
     label = f"last {len(values)} results, {last}" + (f", level {level:.4g}" if level is not None else "")
-    shown = min(moved, len(values))
-    return draw_line(values, level=level, moved=shown, crosses=True, label=label)
+    noise = abs(one.change / one.factor) if one.change is not None and one.factor else None
+    moved = min(one.points, len(values))
+    return draw_line(values, level=level, noise=noise, moved=moved, crosses=True, label=label)
 
 
 def short_commit(commit: str) -> str:

@@ -87,6 +87,10 @@ def answers(records: Iterable[Mapping[str, Json]], proven: Proven) -> list[tuple
     said = [record["benchmark"]["extra_info"].get("pinned") or {} for record in records]
     facts: Mapping[str, Json] = next(filter(None, said), {})
     reasons = dict(str(text).split(": ", 1) for text in facts.get("failed", ()))
+    # a record names the first kernels alone
+    unnamed = (
+        next(iter(reasons.values()), "") if len(set(reasons.values())) == 1 else "it cannot take its choice"
+    )
     lines = []
     for slot, kernel in kernels.items():
         name, config = str(kernel["name"]), proven.all.get(slot)
@@ -94,7 +98,7 @@ def answers(records: Iterable[Mapping[str, Json]], proven: Proven) -> list[tuple
             if kernel["kind"] not in UNTUNED:
                 lines.append((name, _UNPROVEN))
         elif slot in facts.get("slots", ()):
-            lines.append((name, f"miss: {reasons.get(name, 'it cannot take its choice')}"))
+            lines.append((name, f"miss: {reasons.get(name, unnamed)}"))
         elif kernel.get("config") == config:
             lines.append((name, _HIT))
         else:

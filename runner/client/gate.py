@@ -177,6 +177,9 @@ def _stored(hud: Hud, base: str, head: str, filters: Mapping[str, str]) -> Verdi
             )
         else:
             verdict.cases.append(Case(item, PASS))
+    if not verdict.cases:
+        words = "nothing that both sides measured says which direction is better"
+        verdict.notes.append(f"{words}: upload yours with one, or name a --metric")
     return verdict
 
 

@@ -16,8 +16,10 @@ from hud.accounts.keys import create_key
 from hud.judging import judge
 from hud.models import Accelerator, Environment, Experiment, Run
 from hud.runs import tasks
+from runner import client as compiler_hud
 from runner.__main__ import main
 from runner.client.gate import CANNOT_TELL, Case, _decide
+from runner.client.hud import Hud
 from runner.schema.draws import pinned_repeat
 from tests.bench import nights
 from tests.support import servers
@@ -118,6 +120,25 @@ def test_quiet_nights_pass_and_nothing_can_be_told_without_results(
     assert (verdict["answer"], verdict["counts"]["matched"], verdict["counts"]["pass"]) == ("pass", 3, 3)
     for base, filters in (("deadbeef", []), ("latest:main", ["--suite", "timm"]), ("2001-01-01", [])):
         assert main([*command, "--base", base, "--head", f"run:{runs[-1].pk}", *filters]) == 3
+
+
+def test_logged_results_are_gated_by_their_direction(
+    live_hud: servers.Hud,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = create_key(name="log", scopes=["upload"], who="t")[1]
+    for commit, lost in (("a" * 40, 1.0), ("b" * 40, 2.0)):
+        monkeypatch.setenv("GITHUB_SHA", commit)
+        compiler_hud.log("attention", "lost widgets", lost, direction="down")
+        compiler_hud.log("attention", "found widgets", lost)
+        compiler_hud.flush(Hud(live_hud.url, key))
+    while judge.process_pending():
+        pass
+    assert main([*command, "--base", "a" * 40, "--head", "b" * 40, "--format", "json"]) in {1, 3}
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert (case["metric"], case["answer"] == "pass") == ("lost widgets", False)
 
 
 def test_a_regression_is_told_with_its_cases_and_permalinks(

@@ -154,11 +154,14 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         for index, text in enumerate([base, *heads])
     ]
     times = [side.newest.order_time for side in sides[:2]]
-    names = [*COMPARED, COMPRESSION, filters.metric]
-    metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": names})
+    named = [*COMPARED, COMPRESSION, filters.metric]
+    stored = fetch_models(Metric, "WHERE name = ANY(%(names)s) OR direction <> 'none'", {"names": named})
+    metrics = [metric for metric in stored if metric.name in named or metric.has_own_direction]
     if filters.metric and filters.metric not in {metric.name for metric in metrics}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
+    measured = {pk for side_points in points for pk in np.unique(side_points.table.metric).tolist()}
+    metrics = [metric for metric in metrics if metric.name in named or metric.pk in measured]
     subject = {
         kind: chosen if len(names) == 1 else ""
         for kind, value in filters.subject.items()

@@ -148,10 +148,14 @@ def _of_judge(base: Any, head: Any, floor: Floats, is_better_up: Bools, waiting:
 
 def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:
     """Return whether each metric of each experiment is the given one, or if that is '' a headline metric
-    among those that are present."""
+    among those that are present, or of a direction of its own."""
     names = [metric.name for metric in cohort.metrics]
     if metric:
         return np.broadcast_to([name == metric for name in names], present.shape)
     sets = {row.tobytes(): set(compress(names, row)) for row in present}
-    headline = {key: [role_of(name, own) == "headline" for name in names] for key, own in sets.items()}
+    own_way = {metric.name for metric in cohort.metrics if metric.has_own_direction}
+    headline = {
+        key: [name in own_way or role_of(name, own) == "headline" for name in names]
+        for key, own in sets.items()
+    }
     return np.array([headline[row.tobytes()] for row in present], bool).reshape(present.shape)

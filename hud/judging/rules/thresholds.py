@@ -16,7 +16,7 @@ from django.db.models import Q
 from hud.judging.verdict import Rule
 from hud.models import Experiment, Metric, Series, Threshold
 from hud.sql import fetch_models
-from runner.schema.metrics import is_known, role_of
+from runner.schema.metrics import role_of
 
 LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
 DERIVED = ("same_choice_ratio", "autotune_regret", "share_of_ceiling")  # computed of other numbers
@@ -53,9 +53,7 @@ def opens_regressions(rule: Rule, metric: Metric, present: Container[str]) -> bo
     One whose metric only an operator knows may: saying which way is worse asks for that."""
     if rule.judged is not None:
         return rule.judged
-    if metric.told and metric.direction != "none" and not is_known(metric.name):
-        return True
-    return role_of(metric.name, present) == "headline"
+    return (metric.told and metric.has_own_direction) or role_of(metric.name, present) == "headline"
 
 
 def metrics_by_class(experiments: Collection[int]) -> dict[tuple[int, str | None], set[str]]:

@@ -18,6 +18,7 @@ from hud.judging.compare.query import Candidate, ComparePage
 from hud.pages import streams
 from hud.pages.backends_table import backend_place, colour
 from hud.pages.sparkline import change_interval
+from hud.pages.table_tags import margin
 from hud.pages.tags import path
 from hud.tables.formatting import address, signed_percent, unit
 from hud.tables.html import badge_html, element, icon_html, join, link, span
@@ -29,6 +30,7 @@ _NAMED = 3
 _PASSED = (
     '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
 )
+register.filter(margin)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
@@ -39,12 +41,6 @@ def passed(counts: Mapping[str, int]) -> str:
     return _PASSED.format_map(counts) + (
         f'<span class="u pale">{undecided}</span>' if (undecided := text.undecided(counts)) else ""
     )
-
-
-@register.filter
-def share100(share: float) -> str:
-    """Return a share as per cent without its sign, as beside ±."""
-    return f"{share * 100:.1f}"
 
 
 @register.filter
@@ -95,11 +91,11 @@ def _of_candidate(cell: JudgedCell, best: JudgedCell | None, across: Sequence[st
     sign = unit(cell.metric) if cell.head.value is not None else ""
     sign = sign and f' <span class="u">{escape(sign)}</span>'
     tone = {"regressed": " worse", "improved": " better"}.get(cell.verdict, "")
-    margin = f' <span class="faint pm">± {share100(cell.margin)} %</span>' if cell.margin else ""
+    interval = f' <span class="faint pm">{margin(cell.margin)} %</span>' if cell.margin else ""
     return (
         f"<td>{badge_html(cell.verdict, text.word(cell.verdict, across) if across else '')}{told}</td>"
         f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{sign}</td>'
-        f'<td class="num{tone}">{signed_percent(cell.change)}{margin}</td>'
+        f'<td class="num{tone}">{signed_percent(cell.change)}{interval}</td>'
     )
 
 

@@ -121,7 +121,7 @@ class Chooser:
 
 
 def offered(stream: Stream, *, all_streams: bool = False) -> Chooser:
-    """Return the newest runs of the stream, or of all with the stream's first; and its last two nights: 3
+    """Return the newest runs of the stream, or of all with the stream's first; and its last two nights: 4
     statements."""
     ended = Run.objects.filter(state__in=TERMINAL).order_by("-order_time", "-pk")
     ended = ended.select_related("upload", "stream")
@@ -131,11 +131,10 @@ def offered(stream: Stream, *, all_streams: bool = False) -> Chooser:
     now = timezone.now()
     ready = [night for night in reversed(nights.read(stream)) if night.is_default(now)][:_MOST_NIGHTS]
     own = [run.pk for run in runs if run.stream_id == stream.pk and not run.rerun and not run.is_ab]
-    last_nights, last_runs = _newest_two([[night.runs for night in ready], [(run,) for run in own]])
     return Chooser(
         [Offer(run) for run in runs],
-        last_nights and (ready[last_nights[1]].side, ready[last_nights[0]].side),
-        last_runs and (f"run:{own[last_runs[1]]}", f"run:{own[last_runs[0]]}"),
+        _newest_two([(night.side, night.runs) for night in ready]),
+        _newest_two([(f"run:{run}", (run,)) for run in own]),
     )
 
 
@@ -170,43 +169,31 @@ def values_of(stream: Stream) -> list[tuple[str, list[str]]]:
     return [(kind, values[:_MOST_OFFERED]) for kind, values in found.items() if len(values) > 1]
 
 
-def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int] | None]:
-    """Return of each list of sets of runs, newest first, the first that shares a series with a later one, and
+def _newest_two(sides: Sequence[tuple[str, Sequence[int]]]) -> tuple[str, str] | None:
+    """Return of sides with their runs, newest first, the first that shares a series with an older one, after
     the first such: 1 statement. A cancelled run counts as none."""
-    rows = [
-        (number, place, run)
-        for number, sets in enumerate(lists)
-        for place, runs in enumerate(sets)
-        for run in runs
-    ]
-    numbers, places, runs = zip(*rows, strict=True) if rows else ((), (), ())
+    rows = [(place, run) for place, (_side, runs) in enumerate(sides) for run in runs]
+    places, runs = zip(*rows, strict=True) if rows else ((), ())
     pairs = fetch_tuples(
         """
         WITH member AS (
-            SELECT m.* FROM unnest(%(numbers)s::int[], %(places)s::int[], %(runs)s::int[])
-                AS m(number, place, run_id)
+            SELECT m.* FROM unnest(%(places)s::int[], %(runs)s::int[]) AS m(place, run_id)
             JOIN hud_run r ON r.id = m.run_id AND r.state <> %(cancelled)s
         )
-        SELECT number, two.* FROM (SELECT DISTINCT number FROM member) list CROSS JOIN LATERAL (
-            SELECT * FROM (  -- in this order, so that the search ends with the first
-                SELECT DISTINCT newer.place newer, older.place older
-                FROM member newer JOIN member older ON older.place > newer.place
-                WHERE newer.number = list.number AND older.number = list.number
-                ORDER BY newer, older OFFSET 0
-            ) pair WHERE EXISTS (
-                SELECT FROM member newer
-                JOIN member older ON older.number = newer.number AND older.place = pair.older
-                CROSS JOIN LATERAL (  -- OFFSET 0: one look-up in the index of runs for each
-                    SELECT series_id FROM hud_point
-                    WHERE run_id = newer.run_id AND value IS NOT NULL OFFSET 0) p
-                CROSS JOIN LATERAL (
-                    SELECT FROM hud_point WHERE run_id = older.run_id AND series_id = p.series_id
-                        AND value IS NOT NULL OFFSET 0) q
-                WHERE newer.number = list.number AND newer.place = pair.newer
-            ) LIMIT 1
-        ) two
+        SELECT * FROM (  -- in this order, so that the search ends with the first
+            SELECT DISTINCT newer.place newer, older.place older
+            FROM member newer JOIN member older ON older.place > newer.place ORDER BY 1, 2 OFFSET 0
+        ) pair WHERE EXISTS (
+            SELECT FROM member newer JOIN member older ON older.place = pair.older
+            CROSS JOIN LATERAL (  -- OFFSET 0: one look-up in the index of runs for each
+                SELECT series_id FROM hud_point
+                WHERE run_id = newer.run_id AND value IS NOT NULL OFFSET 0) p
+            CROSS JOIN LATERAL (
+                SELECT FROM hud_point WHERE run_id = older.run_id AND series_id = p.series_id
+                    AND value IS NOT NULL OFFSET 0) q
+            WHERE newer.place = pair.newer
+        ) LIMIT 1
         """,
-        {"numbers": list(numbers), "places": list(places), "runs": list(runs), "cancelled": State.CANCELLED},
+        {"places": list(places), "runs": list(runs), "cancelled": State.CANCELLED},
     )
-    first = {number: (newer, older) for number, newer, older in pairs}
-    return [first.get(number) for number in range(len(lists))]
+    return next(((sides[older][0], sides[newer][0]) for newer, older in pairs), None)

@@ -10,9 +10,8 @@ from hud.judging.kernels.attribution import attribute
 from hud.judging.kernels.table import KernelTable
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.runs.branches import other_branch
-from hud.sql import fetch_named, fetch_tuples
+from hud.sql import fetch, fetch_named
 from hud.tables.table import DataTable
-from runner.schema.statistics import median
 
 SAME_CHOICE = "same_choice_ratio"
 _MOST_MARKS = 600  # of the newest compilations
@@ -146,34 +145,23 @@ def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Seri
 
 
 def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
-    """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and
-    are joined last."""
-    tuples = fetch_tuples(
+    """Return the choices of each slot, which a compilation has once, those of reruns left out."""
+    return fetch(
+        CountedChoice,
         """
-        WITH newest AS (
-            SELECT row_number() OVER () place, kernels, times_us FROM (
-                SELECT kernels, times_us FROM hud_compilation c
-                JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND NOT r.rerun
-                WHERE c.experiment_id = %(experiment)s AND r.stream_id = %(stream)s AND c.kernels <> '{}'
-                ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
-            ) c
-        ), timed AS (
-            SELECT own.id, array_agg(newest.place) places, array_agg(own.time_us) times_us
-            FROM newest, unnest(newest.kernels, newest.times_us) own(id, time_us)
-            WHERE own.time_us IS NOT NULL GROUP BY own.id
-        )
-        SELECT k.slot, k.choice, k.name, k.config, timed.places, timed.times_us
-        FROM timed JOIN hud_kernel k ON k.id = timed.id ORDER BY k.slot, k.choice
+        SELECT k.slot, k.choice, min(k.name), min(k.config), count(*)::int,
+            (percentile_cont(0.5) WITHIN GROUP (ORDER BY own.time_us))::real
+        FROM (
+            SELECT kernels, times_us FROM hud_compilation c
+            JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND NOT r.rerun
+            WHERE c.experiment_id = %(experiment)s AND r.stream_id = %(stream)s AND c.kernels <> '{}'
+            ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
+        ) newest CROSS JOIN LATERAL unnest(newest.kernels, newest.times_us) own(id, time_us)
+        JOIN hud_kernel k ON k.id = own.id
+        WHERE own.time_us IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
         """,
         {"experiment": experiment_id, "stream": stream.pk, "limit": _OF_CHOICES},
     )
-    choices = []
-    for (slot, choice), group in groupby(tuples, key=lambda row: row[:2]):
-        names, configs, places, times_us = list(zip(*group, strict=True))[2:]
-        n = len({index for of_kernel in places for index in of_kernel})
-        middle = median([time_us for of_kernel in times_us for time_us in of_kernel])
-        choices.append(CountedChoice(slot, choice, min(names), min(configs), n, middle))
-    return choices
 
 
 def _compare(experiment_id: int, compilations: Compilations, base: int | None, head: int | None) -> None:

@@ -20,7 +20,7 @@ from hud.corrections import notes
 from hud.hosts.registration import present_accelerators
 from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
-from hud.models import Annotation, Experiment, KnownFailure, Regression, Stream
+from hud.models import Annotation, Experiment, KnownFailure, Regression
 from hud.pages import data, query_string, streams
 from hud.pages.charts import drawing
 from hud.pages.charts.choice import Choice
@@ -34,9 +34,8 @@ from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
 from hud.runs.forms import RerunForm, uid_of_form
-from hud.runs.matching import ResourceRequest
 from hud.runs.places import Place, places_for
-from hud.runs.requests import RunOptions, request_rerun, spec_of
+from hud.runs.requests import request_rerun, spec_of
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, icon_html, join, json_block, options, span
 from hud.tables.table import IDENTITY
@@ -263,24 +262,16 @@ def rerun_form(
     return RerunForm(places=places, spec=spec, noise=partial(noise_before, asked), **about)
 
 
-def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream) -> RunOptions:
-    """Return where and how often to run; without any place, `request_rerun` raises what is missing."""
-    if not form.places:
-        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who, stream=stream)
-    return form.options(who, stream)
-
-
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#rerun")
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked, stream = get_object_or_404(Experiment, pk=pk), streams.of_experiment(request, pk)
     form = rerun_form(asked, places_for(asked, present_accelerators()), data=request.POST)
     problem = ""
-    if form.is_valid() or not form.places:
+    if form.is_valid():  # without any place it is not, and the page says why there is none
         try:
-            options = _rerun_options(form, asked, request.user.get_username(), stream)
-            options = replace(options, uid=uid_of_form(request))
-            run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
+            options = replace(form.options(request.user.get_username(), stream), uid=uid_of_form(request))
+            run = request_rerun(asked, options, knobs=form.knobs_chosen())
             return redirect("run", pk=run.pk)
         except BadRequest as error:
             problem = "" if form.refuse(error) else str(error)

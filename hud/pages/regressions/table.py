@@ -11,7 +11,7 @@ from hud.pages import streams
 from hud.pages.regressions.detail import Kernels
 from hud.pages.regressions.query import RegressionsPage
 from hud.pages.sparkline import interval
-from hud.pages.tags import commit, commit_range, move_line
+from hud.pages.tags import commit, commit_range, regression_line
 from hud.tables.formatting import run_link, signed_percent
 from hud.tables.html import badge_html, code, dim, element, icon_html, join, link, span, text
 from hud.tables.table import Column, DataTable
@@ -69,10 +69,7 @@ def _owner(name: str) -> SafeString:
 _CAUSES = DataTable[CauseLines, RegressionsPage](
     Column("", "Select", _select, hides_title=True, only=lambda page: page.may_decide),
     Column("", "Experiment and cause", draw=_cause, is_head=True),
-    Column(
-        "", "Last results", "first", cell_css="spark-cell",
-        show=lambda one: move_line(one.recent, one.before, one.points),
-    ),
+    Column("", "Last results", "first", show=regression_line, cell_css="spark-cell"),
     Column("", "Change", "first", show=_change, css="num"),
     Column("", "Runs", "first.points", css="num", tooltip="runs since it moved"),
     Column("", "Commits", draw=lambda cause, _page: _commits(cause.first)),

@@ -25,6 +25,7 @@ COLUMNS = DataTable(
     "kind title about url", about=lambda row: ", ".join(filter(None, (row.about, row.commit[:10])))
 )
 MOST = 12  # results of a kind
+_MOST_READ = 60  # cases whose points are read
 _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
 _BETWEEN_WORDS = re.compile(r"[\0\[\],]+")  # of a title such as layer_norm[D=4096,size=tiny]
@@ -121,24 +122,28 @@ _RUN_NAMED = """(
         concat_ws(E'\\n', title, host_name, branch) ILIKE word OR coalesce(commit ILIKE hash, false))
     FROM unnest(%(words)s::text[], %(hashes)s::text[]) asked(word, hash))"""
 
-# Cases, each with a stream that has results; closest first.
+# Cases, each with a stream that has results; closest first. Of the many that a short word matches the points
+# are read of a few, by which they are then ordered.
 _CASES = f"""
-    WITH matching AS MATERIALIZED (
-        SELECT e.*, newest, stream, CASE WHEN is_own THEN 0 WHEN newest IS NULL THEN 2 ELSE 1 END AS rank,
-            CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close
-        FROM hud_experiment e CROSS JOIN LATERAL (
-            SELECT max(p.order_time) AS newest, bool_or(s.stream_id = %(stream)s) AS is_own,
-                (array_agg(own.name ORDER BY own.id <> %(stream)s, p.order_time DESC))[1] AS stream
-            FROM hud_series s JOIN hud_stream own ON own.id = s.stream_id CROSS JOIN LATERAL (
-                SELECT order_time FROM hud_point WHERE series_id = s.id AND NOT rerun
-                ORDER BY order_time DESC LIMIT 1
-            ) p WHERE s.experiment_id = e.id
-        ) points WHERE {_NAMED} AND (is_own OR NOT %(only)s)
+    WITH named AS MATERIALIZED (
+        SELECT id, suite, "case", arch,
+            CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close,
+            EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s) AS is_own
+        FROM hud_experiment e WHERE {_NAMED}
+    ), matching AS MATERIALIZED (
+        SELECT suite, "case", close, count(*) AS experiments, array_agg(id) AS ids, count(*) OVER () AS total,
+            array_agg(DISTINCT arch) FILTER (WHERE arch <> '') AS arches
+        FROM named WHERE is_own OR NOT %(only)s GROUP BY suite, "case", close
+        ORDER BY NOT bool_or(is_own), close, length("case"), "case", suite LIMIT {_MOST_READ}
     )
-    SELECT suite, "case", count(*), array_agg(DISTINCT arch) FILTER (WHERE arch <> ''),
-        (array_agg(stream ORDER BY rank, newest DESC NULLS LAST))[1], count(*) OVER () FROM matching
-    GROUP BY suite, "case", close
-    ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s
+    SELECT suite, "case", experiments, arches, stream, total FROM matching LEFT JOIN LATERAL (
+        SELECT own.name AS stream, p.order_time AS newest, own.id <> %(stream)s AS is_other
+        FROM hud_series s JOIN hud_stream own ON own.id = s.stream_id CROSS JOIN LATERAL (
+            SELECT order_time FROM hud_point WHERE series_id = s.id AND NOT rerun
+            ORDER BY order_time DESC LIMIT 1
+        ) p WHERE s.experiment_id = ANY(ids) ORDER BY is_other, newest DESC LIMIT 1
+    ) points ON true
+    ORDER BY is_other NULLS LAST, close, newest DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s
 """  # noqa: S608 — constants  # nosec B608
 _REGRESSED = f"""
     SELECT own.id, e.id, own.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
@@ -160,11 +165,10 @@ _HOSTS = """
 # Each with a stream that has results of it, None where none has or none of the stream alone that is meant.
 _SUITES = """
     SELECT suite, CASE WHEN stream.id = %(stream)s OR NOT %(only)s THEN stream.name END FROM (
-        SELECT DISTINCT suite FROM hud_experiment UNION SELECT unnest(%(suites)s::text[])
+        SELECT DISTINCT suite FROM hud_runsubject UNION SELECT unnest(%(suites)s::text[])
     ) own LEFT JOIN LATERAL (
         SELECT id, name FROM hud_stream WHERE EXISTS (
-            SELECT FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-            WHERE s.stream_id = hud_stream.id AND e.suite = own.suite)
+            SELECT FROM hud_runsubject WHERE stream_id = hud_stream.id AND suite = own.suite)
         ORDER BY id <> %(stream)s, id LIMIT 1
     ) stream ON true
     WHERE suite ILIKE ALL(%(words)s::text[])

@@ -152,7 +152,7 @@ def test_a_rerun_without_any_host_says_so(client: Client) -> None:
         f"/experiments/{create_experiment().pk}/rerun", {"place": "any:cuda:h200", "repeats": "1"}
     )
     assert answer.status_code == 422
-    assert "no host is attached" in answer.content.decode()
+    assert "No attached host offers" in answer.content.decode()
 
 
 def test_a_rerun_of_a_case_the_catalogue_does_not_have_says_so(client: Client) -> None:
