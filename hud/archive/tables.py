@@ -4,7 +4,6 @@ PostgreSQL writes CSV, which pyarrow parses: no value becomes a Python object.
 """
 
 import hashlib
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from django.db import connection
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
+from hud.ingest.parquet import fetch_batches
 from hud.models import VERDICT_CODES
 from hud.models.archive import POINTS, SAMPLES
 from hud.sql import int_array
 
-_PIECE_BYTES = 16 * 2**20  # of CSV: a row group of some 200,000 points
+_CSV_BYTES = 16 * 2**20  # a row group of some 200,000 points
 _MOVED = VERDICT_CODES["improved"], VERDICT_CODES["regressed"]
 _KEY = ("series_id", "run_id", "environment_id", "repeat", "side")
 _NAMES = ("series_id", "order_time", "run_id", "environment_id", "value", "status", "quality", "branch")
@@ -51,35 +50,10 @@ def read(kind: str, run_ids: Sequence[int], archived: Any = None) -> Iterator[pa
     """Yield the points or samples of runs. Samples that PostgreSQL has dropped come from the file in which
     they were `archived`."""
     statement = f"SELECT {', '.join(_COLUMNS[kind].values())} FROM {_ROWS[kind]}"  # noqa: S608 — constants  # nosec B608
-    with tempfile.TemporaryFile() as file:
-        with (
-            connection.wrap_database_errors,
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)", [int_array(run_ids)]) as pieces,
-        ):
-            for piece in pieces:
-                file.write(piece)
-        if not file.tell():
-            return
-        file.seek(0)
-        names = list(_COLUMNS[kind])
-        types = {name: pa.string() if name == "samples" else _TYPES[name] for name in names}
-        batches = csv.open_csv(
-            file,
-            csv.ReadOptions(column_names=names, block_size=_PIECE_BYTES),
-            csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=types,
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,  # PostgreSQL quotes '' and leaves NULL empty
-                true_values=["t"],
-                false_values=["f"],
-            ),
-        )
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            yield table if kind == POINTS else _with_samples(table, archived)
+    types = {name: pa.string() if name == "samples" else _TYPES[name] for name in _COLUMNS[kind]}
+    for batch in fetch_batches(statement, [int_array(run_ids)], types, csv_bytes=_CSV_BYTES):
+        table = pa.Table.from_batches([batch])
+        yield table if kind == POINTS else _with_samples(table, archived)
 
 
 def _with_samples(table: pa.Table, archived: Any) -> pa.Table:

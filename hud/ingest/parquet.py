@@ -2,7 +2,7 @@
 Python object. What many share, such as experiment and run, is read once."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -53,9 +53,10 @@ def export_parquet(filters: Mapping[str, Any]) -> Iterator[bytes]:
     }
     params["statuses"] = [*STATUS_NAMES.values()]
     schema = pa.schema([(name, _TYPES[name]) for name in _NAMES])
+    types = {name: _TYPES[name] for name in _OWN}
     with tempfile.TemporaryFile() as file:
         with ParquetWriter(file, schema, write_statistics=False) as writer:
-            for batch in fetch_batches(_OF_RUNS, params, {name: _TYPES[name] for name in _OWN}):
+            for batch in fetch_batches(_OF_RUNS, params, types, csv_bytes=_CSV_BYTES):
                 columns = {name: batch[name] for name in _OWN}
                 for key, table in shared.items():
                     places = pc.index_in(batch[key], table["id"])
@@ -81,9 +82,13 @@ def _shared(
 
 
 def fetch_batches(
-    statement: str, params: Mapping[str, Any], types: Mapping[str, pa.DataType]
+    statement: str,
+    params: Mapping[str, Any] | Sequence[Any],
+    types: Mapping[str, pa.DataType],
+    *,
+    csv_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a statement, whose columns have these names and types."""
+    """Yield the rows of a statement, whose columns have these names and types, in pieces of so much CSV."""
     with tempfile.TemporaryFile() as file:
         with (
             reading().wrap_database_errors,
@@ -97,8 +102,10 @@ def fetch_batches(
         convert = csv.ConvertOptions(
             column_types=types,
             null_values=[""],
+            true_values=["t"],
+            false_values=["f"],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,  # PostgreSQL quotes '' and leaves NULL empty
         )
-        read = csv.ReadOptions(column_names=[*types], block_size=_CSV_BYTES)
+        read = csv.ReadOptions(column_names=[*types], block_size=csv_bytes)
         yield from csv.open_csv(file, read, csv.ParseOptions(newlines_in_values=True), convert)
