@@ -154,6 +154,17 @@ def test_means_are_of_the_matched_cases_with_an_interval(client: Client, nights:
     assert group["base_pass_rate"] == pytest.approx(5 / 6)
 
 
+def test_suites_and_backends_that_moved_come_first(client: Client, nights: tuple[Run, Run]) -> None:
+    for case in ("a", "b", "c", "d"):
+        for run, value in zip(nights, (2.0, 1.0), strict=True):
+            measured(run, create_experiment(suite="torchbench", case=case, knobs={}, backend="z"), value)
+    page = client.get("/compare/", sides(*nights))
+    (candidate,) = page.context["page"].candidates
+    assert [group.is_telling for group in candidate.groups] == [False, True]
+    table = page.content.decode().partition('class="means blocks"')[2].partition("</table>")[0]
+    assert 0 < table.index("torchbench") < table.index("timm")
+
+
 def test_totals_are_over_all_suites_and_backends(client: Client, nights: tuple[Run, Run]) -> None:
     other = create_experiment(suite="huggingface", case="other", knobs={}, backend="aot_eager")
     for run, times in zip(nights, (1.0, 1.5), strict=True):
