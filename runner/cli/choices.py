@@ -57,6 +57,8 @@ def main(options: argparse.Namespace) -> int:
     python = interpreter_or_own(options.python)[1]
     compiler = _Compiler(choices, chosen, python, options.files, forces=options.file is not None)
     elsewhere = compiler.elsewhere()
+    if choices.left_out:
+        print(f"{choices.left_out} entries left out: they are no choice of a kernel")
     counts: Counter[str] = Counter()
     for own, proven in choices.experiments:
         print(" ".join(str(own[name]) for name in ("suite", "case", "knobs", "mode", "dtype", "backend")))

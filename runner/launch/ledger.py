@@ -15,6 +15,7 @@ from operator import or_
 from pathlib import Path
 from typing import Any
 
+from runner.launch.failures import printable
 from runner.schema.compilations import PINNED_VARIABLE, pinned
 from runner.schema.records import Json
 from runner.schema.suite import IDENTITY, BadRequest, TaskSpec, suite_of
@@ -48,6 +49,7 @@ class ChoiceFile:
     torch: str
     triton: str
     experiments: tuple[tuple[dict[str, Any], Proven], ...]
+    left_out: int = 0  # entries that are no choice
 
     @classmethod
     def from_json(cls, value: Json) -> "ChoiceFile":
@@ -57,14 +59,13 @@ class ChoiceFile:
             arch, torch, triton = (str(value[name]) for name in ("arch", "torch", "triton"))
             for row in value["slots"]:
                 slots[row["experiment"]][str(row["slot"])] = str(row["config"]), str(row["binary"])
-            experiments = [
-                ({name: row[name] for name in IDENTITY}, _proven(slots[row["experiment"]]))
-                for row in value["items"]
-            ]
+            experiments = [(_identity(row), _proven(slots[row["experiment"]])) for row in value["items"]]
         except (KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__} {error}"
             raise BadRequest(f"it is no export of proven choices ({reason}): choices export") from error
-        return cls(arch, torch, triton, tuple((own, proven) for own, proven in experiments if proven.all))
+        chosen = tuple((own, proven) for own, proven in experiments if proven.all)
+        left_out = sum(map(len, slots.values())) - sum(len(proven.all) for _own, proven in experiments)
+        return cls(arch, torch, triton, chosen, left_out)
 
     def of(self, task: TaskSpec) -> Proven:
         """Return the choices of a task's experiments."""
@@ -72,7 +73,7 @@ class ChoiceFile:
         expected = suite.expected_in_full(task, os.environ)
         merged = Proven({}, {})
         for own, proven in self.experiments:
-            if isinstance(own["knobs"], dict) and not suite.problem_of(own, task, expected):
+            if not suite.problem_of(own, task, expected):
                 merged = Proven(*map(or_, astuple(merged), astuple(proven)))
         return merged
 
@@ -89,6 +90,15 @@ class ChoiceFile:
             "entries": json.loads(read_file(table, _MOST_BYTES)) if table.exists() else {},
         }  # fmt: skip
         write_new(path, json.dumps(given))
+
+
+def _identity(row: Mapping[str, Json]) -> dict[str, Any]:
+    """Return the experiment of an export's row, whose texts are shown. Raise TypeError for another."""
+    own = {name: row[name] for name in IDENTITY}
+    texts = [own[name] for name in IDENTITY if name not in ("dynamic", "knobs")]
+    if not isinstance(own["knobs"], dict) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("an item has texts, and an object of knobs")
+    return own | {name: printable(own[name]) for name in IDENTITY if isinstance(own[name], str)}
 
 
 def _proven(slots: Mapping[str, tuple[str, str]]) -> Proven:
@@ -111,8 +121,11 @@ def read(path: Path) -> ChoiceFile:
 
 
 def apply(path: Path) -> ChoiceFile:
-    """Keep an export as the choices of this host's runs with `--caches ledger`, and return it."""
+    """Keep an export as the choices of this host's runs with `--caches ledger`, and return it. Raise
+    BadRequest for one without choices, which replaces none."""
     choices = read(path)
+    if not choices.experiments:
+        raise BadRequest(f"{path} has no proven choice, and {choices.left_out} entries that are none")
     _table().unlink(missing_ok=True)  # of earlier choices
     write_json(_applied(), json.loads(path.read_bytes()))
     return choices

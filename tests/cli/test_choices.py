@@ -143,6 +143,14 @@ def test_only_what_looks_like_a_choice_is_read(write: Callable[..., str], tmp_pa
     ((_own, proven),) = ledger.read(Path(write(slots=rows))).experiments
     assert proven.configs == {A: "XBLOCK=8"}
     assert not proven.templates
+    assert ledger.read(Path(write(slots=rows))).left_out == 4
+    kept = ledger.apply(Path(write()))
+    for item in ({"knobs": [1]}, {"knobs": "a"}, {"case": 5}):
+        assert main(["choices", "apply", write(items=[{**exported()["items"][0], **item}])]) == 2
+    assert main(["choices", "apply", write(items=[])]) == 2
+    assert ledger.applied() == kept, "what has no choice replaces none"
+    odd = ledger.read(Path(write(items=[{**exported()["items"][0], "case": "\x1b[2J\ud800"}])))
+    assert odd.experiments[0][0]["case"] == "\\x1b[2J\\ud800"
     for content in (b"\x80\x04\x95", b"[]", b"{}", b'{"arch": 1, "torch": 1, "triton": 1, "slots": 3}'):
         (tmp_path / "wrong").write_bytes(content)
         assert main(["choices", "apply", str(tmp_path / "wrong")]) == 2

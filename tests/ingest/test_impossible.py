@@ -117,3 +117,21 @@ def test_an_upload_keeps_the_number_and_nothing_is_judged_by_it() -> None:
     assert stored["memory_bandwidth(GB/s)"] == ("impossible", "impossible", 60_000.0)
     assert stored["device_latency_ms"] == ("impossible", "impossible", 0.004)
     assert stored["compiled_latency_ms"] == ("ok", None, 0.018)
+
+
+@pytest.mark.django_db
+def test_what_one_team_uploads_as_a_ceiling_says_nothing_of_another_s_results() -> None:
+    reading = record(1.0, "device_bandwidth_gbps")
+    reading["benchmark"]["name"] = reading["model"]["origins"][0] = "ceilings"
+    reading["model"]["name"] = "copy"
+    honest = record(0.0165, "device_latency_ms", moved_bytes=BYTES)
+    for stream, uploads in (("theirs", (reading, honest)), ("lab", (honest,))):
+        key = create_key(name=stream, scopes=["upload"], who="t")[0]
+        for each in uploads:
+            suite = each["benchmark"]["name"]
+            about = {"arch": "h200", "stream": stream, "suite": "micro" if each is honest else suite}
+            ingest(orjson.dumps([each]), Parameters.parse(about), key=key)
+    statuses = Point.objects.filter(series__experiment__suite="micro").values_list(
+        "series__stream__name", "status_code"
+    )
+    assert {stream: bool(status) for stream, status in statuses} == {"lab": False, "theirs": True}

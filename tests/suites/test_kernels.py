@@ -152,6 +152,20 @@ def test_kernels_after_one_that_takes_the_process_down_are_measured(
     assert [task.case for task in plan(Selection("kernels", "cpu"))] == [kernels.ALL]
 
 
+def test_what_is_no_kernel_is_left_out_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong: list[dict[str, Any]] = [{"name": "triton_ä"}, {"code": None}, {"bytes": -5}, {"offered": 5}]
+    wrong += [{"time_us": value} for value in (float("inf"), float("nan"), "soon")]
+    rows = [triton_row(**about) for about in ({"bytes": float("inf")}, *wrong, {})]
+    monkeypatch.setenv(kernels.VARIABLE, str(export(tmp_path / "kernels.json", *rows)))
+    assert [*kernels.stored_kernels()] == [CASE]
+    assert len(caplog.records) == len(rows) - 1
+    monkeypatch.setenv(kernels.VARIABLE, str(export(tmp_path / "none.json", *rows[:-1])))
+    with pytest.raises(BadRequest, match="8 items"):
+        kernels.stored_kernels()
+
+
 def test_without_a_file_no_kernel_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an attached host and in the dashboard."""
     monkeypatch.delenv(kernels.VARIABLE, raising=False)

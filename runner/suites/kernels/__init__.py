@@ -7,6 +7,8 @@ share a process.
 
 import gzip
 import json
+import logging
+import math
 import os
 import re
 import shlex
@@ -30,6 +32,7 @@ METRICS = {  # latency and bandwidth
 ALL = "all"
 _CASE = re.compile(r"\w{1,200}-[0-9a-f]{16}", re.ASCII)
 _MOST_BYTES = 64 * 2**20
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class StoredKernel:
         """Raise ValueError or the like where the row is no kernel that can run alone."""
         code, time_us, moved = str(row["code"]), row.get("time_us"), row.get("bytes")
         name, (device, dtype) = f"{row['name']}-{row['binary']}", device_and_dtype(code)
+        if not 0 <= float(time_us or 0) < math.inf or not 0 <= int(moved or 0) < 2**63:
+            raise ValueError("its time and bytes are no sizes")
         if not _CASE.fullmatch(name):
             raise ValueError(f"{name[:100]!r} is no kernel's name and binary")
         return cls(
@@ -112,10 +117,21 @@ def _read(path: Path, _changed_ns: int) -> Mapping[str, StoredKernel]:
         with path.open("rb") as file:
             opened = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
             data = opened.read(_MOST_BYTES)
-        kernels = map(StoredKernel.from_json, json.loads(data)["items"][:MOST_KERNELS])
-        return {kernel.case.name: kernel for kernel in kernels}
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        rows = list(json.loads(data)["items"][:MOST_KERNELS])
+    except (OSError, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise BadRequest(f"{path} is no export of kernels (GET /api/v1/kernels): {error!r:.200}") from error
+    kernels = {kernel.case.name: kernel for kernel in filter(None, map(_kernel_or_none, rows))}
+    if not kernels:
+        raise BadRequest(f"{path} has no kernel that can run, of {len(rows)} items")
+    return kernels
+
+
+def _kernel_or_none(row: Json) -> StoredKernel | None:
+    try:
+        return StoredKernel.from_json(row)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        logger.warning("an item is no kernel that can run, and is left out: %.200r", error)
+        return None
 
 
 SUITE = KernelSuite(
