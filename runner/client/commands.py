@@ -132,7 +132,11 @@ def _query(question: Callable[..., Answer], hud: Hud, options: argparse.Namespac
 
 def _export(hud: Hud, options: argparse.Namespace) -> int:
     wanted = {name: getattr(options, name) for name in _OF_LEDGER}
-    print(json.dumps(hud.get("choices", **wanted), indent=1))
+    answer = hud.get("choices", **wanted)
+    if not answer["items"]:
+        sys.stderr.write("no choice is proven of this arch, torch and Triton\n")
+        return 1
+    print(json.dumps(answer, indent=1))
     return 0
 
 
