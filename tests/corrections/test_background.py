@@ -163,7 +163,7 @@ def test_a_suite_is_renamed_in_parts() -> None:
 
 
 def test_a_stream_is_merged_in_parts_as_at_once() -> None:
-    """One of the uploads is in both streams, and one comes to the merged stream meanwhile."""
+    """Merge streams that share an upload, while another one comes to the stream that goes."""
 
     def filled(name: str) -> tuple[Stream, Stream]:
         for side, day in (("old", 1), ("new", 2)):

@@ -127,7 +127,7 @@ MOST_RERUN = 200  # experiments of one request
 
 
 class SuiteRerun(forms.Form):
-    """Where to run the experiments that are ticked, or the one whose own button was pressed."""
+    """The form of where to run the experiments that are ticked, or the one whose own button was pressed."""
 
     where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
 
