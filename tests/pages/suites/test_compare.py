@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.models import Experiment, KnownFailure, Metric, Point, Run, SeriesState, Stream, Threshold
+from hud.models import Experiment, KnownFailure, Point, Run, SeriesState, Stream, Threshold
 from hud.pages.compare.view import offered as offered_sides
 from tests.support import points
 from tests.support.compilations import compiled, kernel, store
@@ -123,19 +123,6 @@ def test_an_operator_s_threshold_holds_here_too(client: Client, nights: tuple[Ru
     Threshold.objects.create(case="slower", relative=0.5)
     found = verdicts(client, **sides(*nights))
     assert (found["slower"][0], found["faster"][0]) == ("unchanged", "improved")
-
-
-def test_metrics_of_one_s_own_decide_too_if_they_have_a_direction(
-    client: Client, nights: tuple[Run, Run]
-) -> None:
-    """Compare our own counts, of which one has no direction."""
-    for case, metric in (("own", "widgets"), ("silent", "gadgets")):
-        for run, value in zip(nights, (1.0, 1.5), strict=True):
-            measured(run, model(case), value, metric=metric)
-    Metric.objects.filter(name="widgets").update(direction="down")
-    assert verdicts(client, **sides(*nights))["own"][0] == "regressed"
-    assert "silent" not in verdicts(client, **sides(*nights))
-    assert verdicts(client, **sides(*nights), metric="gadgets")["silent"] == ("inconclusive", "no_direction")
 
 
 def test_means_are_of_the_matched_cases_with_an_interval(client: Client, nights: tuple[Run, Run]) -> None:
