@@ -1,5 +1,6 @@
-"""The gate through the product, on this machine's CPU: equal builds pass, planted slow ones are found. For an
-idle machine. One takes six to ten minutes: `GATE_EQUAL=20 GATE_PLANTED=10` has all that a claim needs."""
+"""The gate through the product, on a device of this machine: equal builds pass, planted slow ones are found.
+For an idle machine. One takes six to ten minutes: `GATE_EQUAL=20 GATE_PLANTED=10` has all that a claim needs,
+on the CPU, and with `GATE_DEVICE=0` on that GPU."""
 
 from __future__ import annotations
 
@@ -29,20 +30,27 @@ pytestmark = [
         reason="a gate takes six to ten minutes of an idle machine: ask with GATE_EQUAL and GATE_PLANTED",
     ),
 ]
-_SLOW = "ATEN_CPU_CAPABILITY=default"  # inductor then writes code without vectors
-CASE = ["--suite", "micro", "--case", "layer_norm", "--opt", "D=[256]", "--budget", "40", "--format", "json"]
+DEVICE = os.environ.get("GATE_DEVICE", "cpu")
+# a case, and a variable with which inductor writes slower code for it: without vectors, or without wide loads
+CASE, SLOW = {
+    "cpu": ("layer_norm --opt D=[256]", "ATEN_CPU_CAPABILITY=default"),
+    "cuda": ("gather_gemv --dtype int8 --opt D=[16384]", "TORCHINDUCTOR_DIVISIBLE_BY_16=0"),
+}["cpu" if DEVICE == "cpu" else "cuda"]
+GATE = ["--suite", "micro", "--case", *CASE.split(), "--budget", "40", "--format", "json"]
 
 
 @pytest.fixture
 def host(live_hud: Hud, tmp_path: Path) -> Iterator[HostProcess]:
     """A host with a build, the same again, and one that compiles slower code."""
     _key, secret = create_key(name="host", scopes=["host"], who="test", host=Host.objects.create(name="here"))
-    words = ["-m", "runner", "attach", "--hud", live_hud.url, "--key", secret, "--devices", "cpu"]
-    for name, variables in (("base", ""), ("same", ""), ("slow", f",{_SLOW}")):
+    words = ["-m", "runner", "attach", "--hud", live_hud.url, "--key", secret, "--devices", DEVICE]
+    for name, variables in (("base", ""), ("same", ""), ("slow", f",{SLOW}")):
         words += ["--python", f"{name}={sys.executable}{variables}"]
     (tmp_path / "sitecustomize.py").write_text(ANSWERS_FOR_COMPILE)
     words += ["--data", str(tmp_path / "agent")]
-    process = HostProcess(tmp_path, words, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings: without vectors, as the planted build
+    process = HostProcess(tmp_path, words, environment)
     process.start()
     wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
     yield process
@@ -57,7 +65,7 @@ def test_equal_builds_pass_and_planted_ones_are_found(
     for name, times in (("same", EQUAL), ("slow", PLANTED)):
         sides = ["--base", "environment:base", "--head", f"environment:{name}"]
         for _time in range(times):
-            status = main(["gate", "--hud", live_hud.url, "--key", key, *sides, *CASE])
+            status = main(["gate", "--hud", live_hud.url, "--key", key, *sides, *GATE])
             assert status in STATUS.values()
             counts[name][status] += 1
             cases = json.loads(capsys.readouterr().out)["cases"]
