@@ -4,15 +4,11 @@ from collections.abc import Collection
 from typing import Any
 
 from hud.models import Compilation, KernelBinary, Regression, Stream
-from hud.sql import fetch_named
+from hud.sql import fetch_named, fetch_tuples
 from runner.schema.replay import OPERANDS
 
-# Of the newest compilation of each experiment, what can run alone: time and bytes of one call.
-_LARGEST = """
-    SELECT * FROM (
-        SELECT DISTINCT ON (b.binary) k.name, b.binary, k.kind, k.config, k.offered,
-            spent.time_us / nullif(k.calls, 0) time_us, (k.bytes / nullif(k.calls, 0))::bigint bytes,
-            k.calls, spent.time_us step_us, e.id experiment, c.run_id run, e.suite, e."case", code.text code
+# Of the newest compilation of each experiment, what can run alone.
+_RUNNABLE = """
         FROM hud_experiment e
         JOIN LATERAL (
             SELECT c.* FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
@@ -26,9 +22,17 @@ _LARGEST = """
             ON b.binary = lpad(to_hex(list.binaries[spent.place + 1]), 16, '0')
         JOIN hud_kernelcode code ON code.id = b.code_id AND position(%(operands)s IN code.text) > 0
         WHERE %(arch)s = '' OR e.arch = %(arch)s
+"""
+# Time and bytes of one call.
+_LARGEST = f"""
+    SELECT * FROM (
+        SELECT DISTINCT ON (b.binary) k.name, b.binary, k.kind, k.config, k.offered,
+            spent.time_us / nullif(k.calls, 0) time_us, (k.bytes / nullif(k.calls, 0))::bigint bytes,
+            k.calls, spent.time_us step_us, e.id experiment, c.run_id run, e.suite, e."case", code.text code
+        {_RUNNABLE}
         ORDER BY b.binary, spent.time_us DESC NULLS LAST
     ) kernel ORDER BY step_us DESC NULLS LAST, bytes DESC NULLS LAST, kernel.binary LIMIT %(most)s
-"""
+"""  # noqa: S608 — constants  # nosec B608
 
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:
@@ -41,6 +45,13 @@ def largest(stream: Stream, arch: str, most: int) -> list[dict[str, Any]]:
     1 statement."""
     params = {"stream": stream.pk, "arch": arch, "most": most, "operands": OPERANDS}
     return [row._asdict() for row in fetch_named(_LARGEST, params)]
+
+
+def is_any_runnable(stream: Stream, arch: str) -> bool:
+    """Return whether `largest` has a kernel: 1 statement."""
+    params = {"stream": stream.pk, "arch": arch, "operands": OPERANDS}
+    ((found,),) = fetch_tuples(f"SELECT EXISTS (SELECT {_RUNNABLE})", params)  # nosec B608
+    return bool(found)
 
 
 def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:

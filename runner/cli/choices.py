@@ -33,7 +33,7 @@ from runner.system.interpreters import DEFAULT, Interpreter, interpreter_or_own
 
 _HIT = "hit"
 _UNPROVEN = "no entry: no choice is proven"
-_ELSEWHERE = "no kernel: the program has no such place"
+_ELSEWHERE = "no kernel: the program compiles none of this slot"
 
 
 def add_commands(actions: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
@@ -50,9 +50,10 @@ def add_commands(actions: argparse._SubParsersAction) -> None:  # type: ignore[t
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what became of each kernel; return 0 if every entry is a hit, 1 if not, 130 if cancelled. Raise
-    BadRequest or locks.Busy."""
-    choices = ledger.apply(options.file) if options.file else ledger.applied()
+    """Print what became of each kernel; return 0 if every entry is a hit, 1 if not, 130 if cancelled. An
+    export replaces the earlier one if this host can use a choice of it. Raise BadRequest or locks.Busy."""
+    choices = ledger.read(options.file) if options.file else ledger.applied()
+    ledger.made_table().unlink(missing_ok=True)
     chosen = accelerators([options.device] if options.device else [])[0]
     python = interpreter_or_own(options.python)[1]
     compiler = _Compiler(choices, chosen, python, options.files, forces=options.file is not None)
@@ -77,6 +78,10 @@ def main(options: argparse.Namespace) -> int:
         print("".join(f"  {name}: {answer}\n" for name, answer in lines), end="")
         counts.update(answer.partition(":")[0] for _name, answer in lines)
     print(", ".join(f"{number} {answer}" for answer, number in counts.items()) or "no proven choice")
+    if options.file and (counts[_HIT] or ledger.made_table().exists()):
+        ledger.keep(choices)
+    elif options.file:
+        print("not applied: no entry can be used on this host; what was applied before stays")
     return int(not counts[_HIT] or bool(counts.keys() - {_HIT, _UNPROVEN.partition(":")[0]}))
 
 
@@ -120,6 +125,8 @@ class _Compiler:
 
     def elsewhere(self) -> str:
         """Return why no kernel here can have a choice of the export, or ''."""
+        if self.chosen.device == "cpu":
+            return "a CPU tunes no kernel"
         triton = interpreters.environment_of(self.chosen.device, self.python).triton
         for name, value in {"arch": self.chosen.arch, "triton": triton or "none"}.items():
             if (own := getattr(self.choices, name)) != value:
@@ -141,6 +148,9 @@ class _Compiler:
                 on_event=lambda _task, _event: None,
                 on_finished=lambda _result: None,
             )
+        outcome = result.outcome
+        if outcome.status not in {"ok", CANCELLED} and not any(kernels_in(result.records)):
+            raise BadRequest(f"{outcome.status} {outcome.reason}; log: {result.folder / 'log'}")
         return result
 
     def _caches(self, task: TaskSpec, folder: Path) -> dict[str, str]:

@@ -93,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
     new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
-    replication = _replication(options, is_ab=bool(base))
+    replication = _replication(options, tasks, is_ab=bool(base))
     choices = _pinned(options.pinned, tasks) if options.pinned else {}
     replicated = partial(Job, python=python, base_python=base, new_options=new_options)
     jobs = [
@@ -146,14 +146,11 @@ def planned(options: argparse.Namespace) -> tuple[Accelerator, list[TaskSpec]]:
     for name, value in PRESETS.get(options.preset, {}).items():
         setattr(options, name, getattr(options, name) or value)
     if options.file:
-        try:
-            options.file.read_bytes()
-        except OSError as error:
-            raise BadRequest(f"--file {options.file}: {error.strerror}") from error
+        path = terminal.regular_file(options.file)
         if not any(suite_of(name).file_variable for name in options.suites):
             options.suites = [*options.suites, file.NAME]
         for variable in filter(None, (suite_of(name).file_variable for name in options.suites)):
-            os.environ[variable] = str(options.file.resolve())  # also for the processes of its tasks
+            os.environ[variable] = str(path)  # also for the processes of its tasks
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
     chosen = _accelerator(options.device, dry_run=options.dry_run)
@@ -188,11 +185,13 @@ def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec
     return able, f"{len(tasks) - len(able)} of {len(tasks)} cells need {names}, which the interpreter lacks"
 
 
-def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
+def _replication(options: argparse.Namespace, tasks: Sequence[TaskSpec], *, is_ab: bool) -> Replication:
     if options.repeats is not None and not 1 <= options.repeats <= _MAX_REPEATS:
         raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {options.repeats}")
     if options.caches == "ledger":
-        ledger.applied()
+        proven = ledger.applied()
+        if not any(proven.of(task).all for task in tasks):
+            raise BadRequest(f"--caches ledger: the choices applied here ({proven.arch}) are of other tasks")
     if options.pinned and is_ab:
         raise BadRequest("--pinned FILE is of one environment; an A/B comparison pins its own draws")
     if bool(options.pinned) != (options.caches == "pinned") and options.caches not in {None, "fresh"}:

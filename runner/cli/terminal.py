@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import signal
+import stat
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ from runner.launch.launch import Event
 from runner.launch.pairs import run_task
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
-from runner.schema.suite import TaskSpec, suite_of
+from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import TaskResult
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator
@@ -35,6 +36,18 @@ class RunContext:
     keeps_artifacts: bool = False  # of all tasks, not only of those that ask for artifacts
     caches: Path | None = None  # those of earlier commands; None: a folder for this command alone
     started: float = field(default_factory=time.time)  # s since 1970: the one time of the run
+
+
+def regular_file(path: Path) -> Path:
+    """Return the absolute path of a file that is read more than once. Raise BadRequest for a pipe, and for a
+    file that cannot be read."""
+    try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise BadRequest(f"{path} is a pipe, and is read more than once: give a file with its content")
+        path.open("rb").close()
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}") from error
+    return path.resolve()
 
 
 def run_jobs(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from runner.cli import terminal
 from runner.client.connection import HudError, Refused
 from runner.client.hud import Hud
 from runner.formats import reasons
@@ -30,12 +31,10 @@ PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "
 def check(path: Path) -> None:
     """Raise BadRequest if a file cannot be read, or is too large and cannot be split."""
     limit = _limit()
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            start = file.read(4096)
-    except OSError as error:
-        raise BadRequest(f"{path}: {error.strerror}") from error
+    terminal.regular_file(path)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(4096)
     if size > limit and start.lstrip()[:1] not in {b"[", b"{"} and path.suffix != ".gz":
         raise BadRequest(f"{path} has {size} bytes; a hud takes {limit} at once")
 

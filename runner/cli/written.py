@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from runner.cli import run
+from runner.cli import run, terminal
 from runner.schema.suite import BadRequest
 from runner.suites import file
 from runner.system import locks
@@ -30,7 +30,7 @@ def add_record_arguments(parser: argparse.ArgumentParser) -> None:
 
 def record(options: argparse.Namespace) -> int:
     """Write the operators of a step of the file's model; return 0. Raise BadRequest."""
-    path, variables = options.output, {file.VARIABLE: str(options.file.resolve())}
+    path, variables = options.output, {file.VARIABLE: str(terminal.regular_file(options.file))}
     _write(path, options.python, variables, "runner.suites.operators.record", options.mode)
     print(f"measure it: RUNNER_OPERATOR_INPUTS={path} python -m runner run operators --opt inputs=own")
     return 0

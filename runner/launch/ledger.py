@@ -20,7 +20,7 @@ from runner.schema.compilations import PINNED_VARIABLE, pinned
 from runner.schema.records import Json
 from runner.schema.suite import IDENTITY, BadRequest, TaskSpec, suite_of
 from runner.system import machine
-from runner.system.task_files import read_file, write_json, write_new
+from runner.system.task_files import open_file, read_file, write_json, write_new
 
 _MOST_BYTES = 64 * 2**20
 _BINARY = re.compile(r"[0-9a-f]{16}")  # and a slot
@@ -50,10 +50,11 @@ class ChoiceFile:
     triton: str
     experiments: tuple[tuple[dict[str, Any], Proven], ...]
     left_out: int = 0  # entries that are no choice
+    exported: Json = field(default=None, repr=False, compare=False)  # what it was read from
 
     @classmethod
     def from_json(cls, value: Json) -> "ChoiceFile":
-        """Read what `choices export` wrote. Raise BadRequest for anything else."""
+        """Read what `choices export` wrote. Raise BadRequest for anything else, or without choices."""
         slots: defaultdict[Any, dict[str, tuple[str, str]]] = defaultdict(dict)
         try:
             arch, torch, triton = (str(value[name]) for name in ("arch", "torch", "triton"))
@@ -65,7 +66,9 @@ class ChoiceFile:
             raise BadRequest(f"it is no export of proven choices ({reason}): choices export") from error
         chosen = tuple((own, proven) for own, proven in experiments if proven.all)
         left_out = sum(map(len, slots.values())) - sum(len(proven.all) for _own, proven in experiments)
-        return cls(arch, torch, triton, chosen, left_out)
+        if not chosen:
+            raise BadRequest(f"it has no proven choice, and {left_out} entries that are none")
+        return cls(arch, torch, triton, chosen, left_out, value)
 
     def of(self, task: TaskSpec) -> Proven:
         """Return the choices of a task's experiments."""
@@ -80,9 +83,10 @@ class ChoiceFile:
     def force(
         self, proven: Proven, path: Path, *, files: Path | None = None, only_looks: bool = False
     ) -> None:
-        """Write what a process forces on its kernels. Inductor's own files of these choices go to `files`. A
-        process that `only_looks` forces none, and says which of its kernels have another source."""
-        table = _table()
+        """Write what a process forces on its kernels. Inductor's own files of these choices go to `files`,
+        templates then to `made_table`. A process that `only_looks` forces none, and says which of its kernels
+        have another source."""
+        table = made_table() if files and not only_looks else _table()
         given = {
             "arch": self.arch, "triton": self.triton, "only_looks": only_looks,
             "files": str(files or ""), "choices": dict(proven.configs), "binaries": dict(proven.binaries),
@@ -110,32 +114,34 @@ def _proven(slots: Mapping[str, tuple[str, str]]) -> Proven:
     return Proven(configs, {slot: slots[slot][1] for slot in configs}, templates)
 
 
-def read(path: Path) -> ChoiceFile:
-    """Return the export in a file. Raise BadRequest."""
+def read(path: Path, *, is_given: bool = True) -> ChoiceFile:
+    """Return the export in a file, which may be a pipe if somebody gave its path. Raise BadRequest."""
     try:
-        return ChoiceFile.from_json(json.loads(read_file(path, _MOST_BYTES)))
+        with path.open("rb") if is_given else open_file(path) as file:
+            content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadRequest(f"{path}: {error.strerror}") from error
+    if len(content) > _MOST_BYTES:
+        raise BadRequest(f"{path}: it is larger than {_MOST_BYTES} bytes")
+    try:
+        return ChoiceFile.from_json(json.loads(content))
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"{path}: {error}") from error
 
 
-def apply(path: Path) -> ChoiceFile:
-    """Keep an export as the choices of this host's runs with `--caches ledger`, and return it. Raise
-    BadRequest for one without choices, which replaces none."""
-    choices = read(path)
-    if not choices.experiments:
-        raise BadRequest(f"{path} has no proven choice, and {choices.left_out} entries that are none")
+def keep(choices: ChoiceFile) -> None:
+    """Make an export the choices of this host's runs with `--caches ledger`, with the table that was made."""
     _table().unlink(missing_ok=True)  # of earlier choices
-    write_json(_applied(), json.loads(path.read_bytes()))
-    return choices
+    if made_table().exists():
+        made_table().replace(_table())
+    write_json(_applied(), choices.exported)
 
 
 def applied() -> ChoiceFile:
     """Return the choices that this host was given. Raise BadRequest."""
     if not _applied().exists():
         raise BadRequest(_NONE)
-    return read(_applied())
+    return read(_applied(), is_given=False)
 
 
 def _applied() -> Path:
@@ -144,6 +150,11 @@ def _applied() -> Path:
 
 def _table() -> Path:
     return _applied().with_name("lookup_table.json")
+
+
+def made_table() -> Path:
+    """Return the file of torch's lookup table that `choices apply` fills, until its choices are kept."""
+    return _table().with_suffix(".new")
 
 
 def pinned_variables(path: Path, choices: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,8 @@ from runner.launch import ledger
 from runner.launch.jobs import Job
 from runner.schema.compilations import COMPILED, PINNED_VARIABLE
 from runner.schema.tasks import TaskOutcome, TaskResult
-from runner.system import interpreters
-from runner.system.accelerators import Accelerator
-from runner.system.machine import environment
+from runner.system import interpreters, machine
+from runner.system.accelerators import Accelerator, accelerators
 from runner.system.task_files import write_json
 from tests.support.finished import record
 
@@ -69,7 +69,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(terminal, "run_jobs", run)
     monkeypatch.setattr(command, "accelerators", lambda _names: [CARD])
-    here = environment("cpu")
+    here = machine.environment("cpu")
     here.triton = "3.6.0"
     monkeypatch.setattr(interpreters, "environment_of", lambda *_asked: here)
     return given
@@ -91,6 +91,44 @@ def test_each_kernel_says_what_became_of_its_choice(
     assert given["files"] == str(files)
 
 
+def test_an_export_whose_entries_all_miss_here_replaces_none(
+    write: Callable[..., str], processes: list[Any]
+) -> None:
+    usable = ledger.read(Path(write()))
+    assert main(["choices", "apply", write()]) == 1, "some entries miss"
+    assert ledger.applied() == usable
+    slots = [slot for slot in exported()["slots"] if slot["slot"] != A]
+    other = ledger.read(Path(write(slots=slots)))
+    assert main(["choices", "apply", write(slots=slots)]) == 1
+    assert len(processes) == 2
+    assert ledger.applied() == usable
+    write_json(ledger.made_table(), {"of": "an apply that was cancelled"})
+    assert main(["choices", "apply", write(slots=slots)]) == 1
+    assert ledger.applied() == usable != other
+
+
+def test_an_export_may_come_through_a_pipe_or_a_link(
+    write: Callable[..., str], processes: list[Any], tmp_path: Path
+) -> None:
+    usable = ledger.read(Path(write()))
+    reading, writing = os.pipe()
+    os.write(writing, Path(write()).read_bytes())
+    os.close(writing)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    applied = machine.cache_folder() / "choices.json"
+    applied.symlink_to(elsewhere)
+    main(["choices", "apply", f"/dev/fd/{reading}"])
+    os.close(reading)
+    assert ledger.applied() == usable
+    assert (elsewhere.read_text(), applied.is_symlink()) == ("kept", False)
+    applied.unlink()
+    link = tmp_path / "link.json"
+    link.symlink_to(write())
+    main(["choices", "apply", str(link)])
+    assert ledger.applied() == usable
+
+
 def test_verify_compiles_with_inductors_files_and_nothing_else(
     write: Callable[..., str], processes: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +146,7 @@ def test_verify_compiles_with_inductors_files_and_nothing_else(
         return inner(jobs, chosen, context, **events)
 
     monkeypatch.setattr(terminal, "run_jobs", run)
-    ledger.apply(Path(write()))
+    ledger.keep(ledger.read(Path(write())))
     main(["choices", "verify", "--files", str(tmp_path / "files")])
     assert seen == [{"key.best_config"}] * 2
     assert processes[0]["only_looks"] is True
@@ -118,18 +156,39 @@ def test_verify_compiles_with_inductors_files_and_nothing_else(
 def test_a_ledger_of_another_arch_or_triton_is_a_miss_for_each_entry(
     write: Callable[..., str], processes: list[Any], more: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    kept = ledger.read(Path(write()))
+    ledger.keep(kept)
     assert main(["choices", "apply", write(**more)]) == 1
     assert not processes
+    assert ledger.applied() == kept, "what this host cannot use replaces none"
     lines = [line for line in capsys.readouterr().out.splitlines() if "miss" in line]
     ((name, value),) = more.items()
     assert len([line for line in lines if f"are of {name} {value}, this is" in line]) == 3
 
 
-def test_on_a_cpu_every_entry_is_a_miss(
+def test_on_a_cpu_every_entry_is_a_miss_and_nothing_compiles(
     write: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["choices", "apply", write(), "--device", "cpu"]) == 1
-    assert "3 miss" in capsys.readouterr().out
+    (cpu,) = accelerators(["cpu"])
+    for more in ({}, {"arch": cpu.arch, "triton": "none"}):
+        assert main(["choices", "apply", write(**more), "--device", "cpu"]) == 1
+        assert "3 miss" in capsys.readouterr().out
+
+
+def test_a_program_that_does_not_compile_is_not_said_to_lack_the_kernels(
+    write: Callable[..., str],
+    processes: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(jobs: list[Job], *_where: Any, **_events: Any) -> list[TaskResult]:
+        return [TaskResult(jobs[0].task, TaskOutcome("unsupported", "x", "timm is missing"), Path(), [])]
+
+    monkeypatch.setattr(terminal, "run_jobs", run)
+    assert main(["choices", "apply", write()]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("timm is missing") == 3
+    assert "3 not here" in shown
 
 
 def test_only_what_looks_like_a_choice_is_read(write: Callable[..., str], tmp_path: Path) -> None:
@@ -144,7 +203,8 @@ def test_only_what_looks_like_a_choice_is_read(write: Callable[..., str], tmp_pa
     assert proven.configs == {A: "XBLOCK=8"}
     assert not proven.templates
     assert ledger.read(Path(write(slots=rows))).left_out == 4
-    kept = ledger.apply(Path(write()))
+    kept = ledger.read(Path(write()))
+    ledger.keep(kept)
     for item in ({"knobs": [1]}, {"knobs": "a"}, {"case": 5}):
         assert main(["choices", "apply", write(items=[{**exported()["items"][0], **item}])]) == 2
     assert main(["choices", "apply", write(items=[])]) == 2
@@ -164,7 +224,7 @@ def test_runs_take_the_choices_of_their_host(
     words += ["--caches", "ledger"]
     assert main(words) == 2, "nothing was applied"
     item = {**exported()["items"][0], "device": "cpu"}
-    ledger.apply(Path(write(items=[item])))
+    ledger.keep(ledger.read(Path(write(items=[item]))))
     found: list[Job] = []
 
     def run(jobs: list[Job], *_where: Any, **_events: Any) -> list[TaskResult]:
@@ -174,6 +234,9 @@ def test_runs_take_the_choices_of_their_host(
     monkeypatch.setattr(terminal, "run_jobs", run)
     main([*words, "--compilations", "2"])
     assert [job.caches for job in found] == ["ledger", "ledger"]
+    timm = ["run", "timm", "--case", "mobilenetv2_100", "--device", "cpu", "--caches", "ledger"]
+    assert main(timm) == 2, "nothing is proven there"
+    assert len(found) == 2
     path = tmp_path / "given.json"
     assert ledger.ledger_variables(path, found[0].task) == {PINNED_VARIABLE: str(path)}
     assert json.loads(path.read_text())["choices"].keys() == {A, B, D}
@@ -197,7 +260,7 @@ def test_a_template_is_a_hit_once_torchs_table_has_it(write: Callable[..., str])
     path.unlink()
     choices.force(proven, path)
     assert json.loads(path.read_text())["entries"] == {"key+mm": []}
-    ledger.apply(Path(write(slots=rows)))
+    ledger.keep(choices)
     assert not Path(given["table"]).exists(), "it is of other choices"
     assert given["templates"] == proven.templates
     assert given["table"].endswith("lookup_table.json")

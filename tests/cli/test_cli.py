@@ -50,6 +50,19 @@ def test_a_dry_run_prints_the_tasks_as_commands(capsys: pytest.CaptureFixture[st
     )
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["run --file", "run kernels --file", "record --file", "upload --hud http://127.0.0.1:9 --key k"],
+)
+def test_a_pipe_is_refused_unread_where_a_file_is_read_again(command: str) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(b"content")
+    with os.fdopen(reading, "rb") as pipe:
+        assert main([*command.split(), f"/dev/fd/{reading}"]) == 2
+        assert pipe.read() == b"content"
+
+
 def test_a_filter_and_a_dtype_narrow_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "micro", "--device", "cpu", "--filter", "^ga", "--dtype", "int8", "--dry-run"]) == 0
     (line,) = capsys.readouterr().out.splitlines()

@@ -24,6 +24,7 @@ _SMALL = 0.0005  # of the busy time: rows below are one line
 _WORTH_SAYING = 0.003  # of the busy time
 _NAME = 34
 _ANATOMY = {"registers": "registers", "spills": "spilled", "shared_bytes": "bytes of shared memory"}
+_LAUNCHES = {"gaps": "gaps between kernels", "overhead": "call overhead"}
 _WIDTH = 1000.0  # of the bars, in their own units
 
 _FILE = Path(__file__).with_name("kernel_sums.toml")
@@ -204,11 +205,20 @@ class KernelTable:
         if not self.timed:
             other = any(bar.kernels for bar in self.sums[:3])
             return ("other code", "doubt") if other else ("same code", "quiet")
-        launches = max(abs(attribution.gaps_change_us or 0.0), abs(attribution.overhead_change_us or 0.0))
+        launches = {
+            "gaps": attribution.gaps_change_us or 0.0,
+            "overhead": attribution.overhead_change_us or 0.0,
+        }
+        name, most_us = max(launches.items(), key=lambda item: abs(item[1]))
         leading = max(self.sums, key=lambda bar: abs(bar.change_us))
-        if launches > max(abs(leading.change_us), 0.05 * (attribution.base.busy_us or 0.0)):
-            slower = (attribution.gaps_change_us or 0.0) + (attribution.overhead_change_us or 0.0) > 0
-            return "launches, not kernels", "worse" if slower else "better"
+        base_us, change_us = attribution.base.busy_us or 0.0, attribution.busy_change_us or 0.0
+        if abs(most_us) > max(abs(leading.change_us), 0.05 * base_us):
+            tone = "worse" if sum(launches.values()) > 0 else "better"
+            if abs(change_us) < _WORTH_SAYING * base_us:
+                return "launches, not kernels", tone
+            tone = tone if change_us * most_us > 0 else "doubt"
+            busy, host = ("rose" if us > 0 else "fell" for us in (change_us, most_us))
+            return f"device time {busy}, {_LAUNCHES[name]} {host}", tone
         return ("no change", "quiet") if leading.tone == "quiet" else (leading.name, leading.tone)
 
     @property

@@ -16,6 +16,7 @@ from hud.pages import data, query_string, streams
 from hud.pages.limits import query
 from hud.pages.limits.query import LimitsPage
 from hud.pages.sparkline import bars
+from hud.points.kernels import is_any_runnable
 from hud.tables.formatting import NONE, address, microseconds, plain_count, share
 from hud.tables.html import NOTHING, dim, element, join, link
 from hud.tables.table import IDENTITY, Column, DataTable
@@ -162,6 +163,7 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "experiments": EXPERIMENTS.html(page.models, page, css="attribution", scroll="scroll tall"),
         "lines": LINES.html(page.lines, page) if page.lines else "",
         "nameless": NAMELESS.html(page.nameless, page, scroll="scroll tall"),
+        "is_any_runnable": bool(page.kernels) and is_any_runnable(stream, page.filters.arch),
         "none": query_string.none_matches(clear, "No experiment"),
         "complaints": complaints,
     }

@@ -339,6 +339,27 @@ def test_both_texts_can_be_read_off_their_diff(before: list[str], after: list[st
     assert sum(pair.right.number is not None for pair in shown) + skipped == len(right)
 
 
+@pytest.mark.parametrize(
+    ("head_us", "gaps_us", "call_us", "words", "tone"),
+    [
+        (118.0, 5.0, 300.0, ("device time rose", "call overhead fell"), "doubt"),
+        (118.0, 305.0, 728.0, ("device time rose", "gaps between kernels rose"), "worse"),
+        (80.0, 5.0, 300.0, ("device time fell", "call overhead fell"), "better"),
+        (80.0, 5.0, 700.0, ("device time fell", "call overhead rose"), "doubt"),
+        (100.1, 5.0, 300.0, ("launches",), "better"),
+        (118.0, 5.0, 423.0, ("host",), "worse"),  # the overhead is that of before
+    ],
+)
+def test_the_leading_cause_names_what_rose_and_what_fell(
+    head_us: float, gaps_us: float, call_us: float, words: tuple[str, ...], tone: str
+) -> None:
+    base, head = compiled(kernel("one", 100.0)), compiled(kernel("one", head_us), gaps_us=gaps_us)
+    whole = attribute([base], [head], base_call_us=405.0, head_call_us=call_us)
+    found, found_tone = KernelTable.of(whole).verdict
+    assert all(word in found for word in words), found
+    assert found_tone == tone
+
+
 def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() -> None:
     def group(slower_us: float) -> tuple[CauseGroup, KernelTable]:
         sides = [

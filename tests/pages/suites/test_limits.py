@@ -11,12 +11,13 @@ from django.utils import timezone
 
 from hud.judging.choices import AT_LEAST
 from hud.models import IMPORT, Experiment, Stream
+from runner.schema.replay import with_operands
 from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.factories import create_ceiling, create_experiment, create_measurement, create_run
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 9  # one of them finds the streams
+STATEMENTS = 10  # one of them finds the streams
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,22 @@ def test_kernels_are_ranked_by_their_distance_from_the_ceiling(client: Client, m
     assert client.get("/limits/").status_code == 200
     assert client.get("/limits.json?dtype=float32").json()["items"] == []
     assert client.get("/limits/?arch=b200").status_code == 200
+
+
+def test_kernels_that_run_alone_are_offered_where_operands_are_stored(
+    client: Client, model: Experiment
+) -> None:
+    link = 'download="kernels.json"'
+    assert client.get("/api/v1/kernels?arch=h200").json()["items"] == []
+    assert link not in page_of(client, "/limits/")
+    code = with_operands("triton", [["bfloat16", [64], [1]]], [64])
+    newest = create_run(order_time=timezone.now() + timedelta(days=1))
+    store(compiled(kernel("copies", 30.0, bytes=80)), experiment=model, run=newest, code={"copies": code})
+    (item,) = client.get("/api/v1/kernels?arch=h200").json()["items"]
+    assert item["name"] == "copies"
+    assert link in page_of(client, "/limits/")
+    Experiment.objects.update(arch="b200")
+    assert link not in page_of(client, "/limits/?arch=h200")
 
 
 def test_its_links_lead_to_the_code_of_a_kernel(client: Client, model: Experiment) -> None:
