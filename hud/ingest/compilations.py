@@ -109,7 +109,10 @@ def store_compilations(
                 "side": side,
                 "draw": items[key].draw,
                 # what is counted draws its own choices
-                "uncounted": items[key].draw is None and compilation.forced is None,
+                "uncounted": items[key].draw is None
+                and compilation.forced is None
+                and not items[key].is_compiled_impossible,
+                "impossible": items[key].is_compiled_impossible,
                 "number": items[key].compilation,
                 "order_time": runs[run_id].order_time,
                 "variant": compilation.variant(),

@@ -164,7 +164,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
 
 def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: bytes) -> int:
     """Keep the source of kernels of compilations that the task has delivered; return of how many. The source
-    of a binary that is known stays. Raise BadUpload, LeaseBroken, Problem."""
+    of a binary that this host has delivered stays. Raise BadUpload, LeaseBroken, Problem."""
     texts = _code(data)
     numbers = {signed(binary): binary for binary in texts}
     with transaction.atomic():
@@ -174,7 +174,7 @@ def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: byte
         )
         lists = delivered.values_list("binary_list__binaries", "binary_places")
         own = {listed[index] for listed, places in lists for index in places} & numbers.keys()
-        _keep_code({numbers[number]: texts[numbers[number]] for number in own})
+        _keep_code({numbers[number]: texts[numbers[number]] for number in own}, host.pk)
     return len(own)
 
 
@@ -183,7 +183,7 @@ def take_kernel_code_of_file(data: bytes) -> int:
     many. Raise BadUpload."""
     texts = _code(data)
     with transaction.atomic():
-        _keep_code(texts)
+        _keep_code(texts, 0)
     return len(texts)
 
 
@@ -196,8 +196,8 @@ def _code(data: bytes) -> dict[str, str]:
     return {binary: text for binary, text in texts.items() if KEY.fullmatch(binary)}
 
 
-def _keep_code(texts: Mapping[str, str]) -> None:
-    """Store these texts by binary, each content once."""
+def _keep_code(texts: Mapping[str, str], host_id: int) -> None:
+    """Store these texts by binary for a host's runs, each content once."""
     codes = {}
     for binary in sorted(texts):
         text = texts[binary].replace("\0", "")[:_MAX_CODE]
@@ -211,6 +211,9 @@ def _keep_code(texts: Mapping[str, str]) -> None:
         update_fields=["delivered"],
     )
     KernelBinary.objects.bulk_create(
-        [KernelBinary(binary=binary, code=distinct[code.digest]) for binary, code in codes.items()],
+        [
+            KernelBinary(binary=binary, host_id=host_id, code=distinct[code.digest])
+            for binary, code in codes.items()
+        ],
         ignore_conflicts=True,
     )

@@ -41,7 +41,7 @@ from runner.formats.metric_values import (
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, invisible_in, text
 from runner.schema.compilations import COMPILATION, COMPILED
-from runner.schema.devices import arch_key, impossible_reason, is_named
+from runner.schema.devices import arch_key, falls_with, impossible_reason, is_named
 from runner.schema.metrics import metric_info
 from runner.schema.records import (
     CLASS_PACKAGES,
@@ -56,6 +56,7 @@ from runner.schema.records import (
 from runner.schema.statistics import median
 from runner.schema.suite import SUITES, value_rule
 
+_Process = tuple[RunKey, Identity, int, int, int | None]  # that measured an experiment, with its place
 _REPEATS = (
     "rows of the same model are repeats of one run: each a process of its own, whose compile caches the file"
     " does not tell"
@@ -92,6 +93,7 @@ class RecordParser:
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._any_time = any_time
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
+        self._impossible: dict[_Process, list[tuple[str, str]]] = {}  # clocks of its times, and why
 
     def flush(self) -> list[ParsedMeasurement]:
         """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
@@ -105,17 +107,40 @@ class RecordParser:
         self._flushed = len(self.expected)
         converted = [item for item in taken if id(item) not in ids]
         for item in converted:
-            self._judge_possible(item)
+            if why := self._impossible_reason(item):
+                self._impossible.setdefault(_process_of(item), []).append((item.clock, why))
+        for item in converted if self._impossible else ():
+            self._judge_beside(item)
         return converted
 
-    def _judge_possible(self, item: ParsedMeasurement) -> None:
-        """Mark a number that no card of its arch can have measured: it stays, and decides nothing."""
+    def _impossible_reason(self, item: ParsedMeasurement) -> str:
+        """Return why no card of its arch can have measured this, or ''. Such a number stays, and decides
+        nothing; nor does a compilation with an impossible kernel."""
         metric, moved = metric_info(item.metric), item.moved_bytes
         if item.samples and (moved or metric.unit == "GB/s"):
             about = metric, median(item.samples), moved
             if why := impossible_reason(item.arch, *about, self._memory_gbps.get(item.arch)):
                 item.status = item.quality = IMPOSSIBLE
                 item.message = why
+                return why
+        busy = metric_info("gpu_busy_ms")
+        for kernel in item.compiled.kernels if item.compiled else ():
+            if kernel.bytes and kernel.time_us is not None:
+                calls = kernel.calls or 1.0
+                about = busy, kernel.time_us / calls / 1e3, kernel.bytes / calls
+                if why := impossible_reason(item.arch, *about, self._memory_gbps.get(item.arch)):
+                    item.is_compiled_impossible = True
+                    item.message = f"{kernel.name[:100]}: {why}"
+                    return item.message
+        return ""
+
+    def _judge_beside(self, item: ParsedMeasurement) -> None:
+        """Mark what was computed from an impossible time, or may have been."""
+        metric = metric_info(item.metric)
+        for clock, why in self._impossible.get(_process_of(item), ()) if item.samples else ():
+            if item.status in SUCCESS and falls_with(metric, item.unit or metric.unit, (item.clock, clock)):
+                item.status = item.quality = IMPOSSIBLE
+                item.message = f"beside it {why}"
 
     @cached_property
     def _memory_gbps(self) -> dict[str, float]:
@@ -269,7 +294,7 @@ class RecordParser:
                 self.receipt.warn(f"the quality {quality[:40]!r} is left out: it is none of {known}")
             elif measurement.samples:
                 measurement.quality = quality
-        measurement.moved_bytes = extra.get("moved_bytes")
+        measurement.moved_bytes, measurement.clock = extra.get("moved_bytes"), text(extra.get("clock"))
         if measurement.arch and not is_named(measurement.arch):
             words = "names no device; it is to be named on /rename/, and until then no filter offers it"
             self.receipt.warn(f"{measurement.arch[:100]!r} {words}: ?arch=… says it in an upload")
@@ -326,6 +351,10 @@ class RecordParser:
             own = replace(environment, packages=packages)
             self._of_suites[key] = self._environments.setdefault(own.fingerprint(), own)
         return self._of_suites[key]
+
+
+def _process_of(item: ParsedMeasurement) -> _Process:
+    return item.run, item.identity, item.repeat, item.side, item.draw
 
 
 def _first_run_warning(measurement: ParsedMeasurement) -> str | None:

@@ -30,7 +30,11 @@ def process_pending(limit: int = 50) -> int:
     pending = list(new.order_by(*places).values_list(*places).distinct()[:limit])
     for _time, run_id, experiment_id, environment_id in pending:
         rows = Compilation.objects.filter(
-            run_id=run_id, experiment_id=experiment_id, environment_id=environment_id, draw=None
+            run_id=run_id,
+            experiment_id=experiment_id,
+            environment_id=environment_id,
+            draw=None,
+            impossible=False,
         )
         try:
             with transaction.atomic():
@@ -80,6 +84,7 @@ def _earlier(row: Compilation) -> list[Compilation]:
     earlier = Compilation.objects.filter(
         before,
         experiment_id=row.experiment_id,
+        impossible=False,
         environment__class_key=row.environment.class_key,
         run__base_interpreter="",
         run__branch__in=stored_names(),

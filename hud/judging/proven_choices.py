@@ -24,7 +24,7 @@ _NEWEST = """
         FROM hud_compilation c
         JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s AND r.branch = ANY(%(branches)s)
         JOIN hud_environment v ON v.id = c.environment_id
-        WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
+        WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL AND NOT c.impossible
         ORDER BY c.order_time DESC, c.run_id DESC LIMIT %(history)s
     ) c ON true
 """

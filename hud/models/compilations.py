@@ -126,6 +126,8 @@ class Compilation(NamedRow):
     blind = models.JSONField(null=True)  # kinds of notes that failed, with the reason; NULL where none did
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
     uncounted = models.BooleanField(default=True)  # waits for `hud.judging.compilations`
+    # a kernel takes less time than the card needs for its bytes: its times prove nothing
+    impossible = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         indexes = [
@@ -174,7 +176,10 @@ class KernelCode(NamedRow):
 
 
 class KernelBinary(NamedRow):
-    """The source of a binary. Binaries of different configurations share one."""
+    """The source of a binary, as a host delivered it: its digits do not come from the source, so that nothing
+    else can vouch for it. Binaries of different configurations share one."""
 
-    binary = models.CharField(max_length=16, primary_key=True)  # 16 hex digits
+    pk = models.CompositePrimaryKey("binary", "host_id")
+    binary = models.CharField(max_length=16)  # 16 hex digits
+    host_id = models.IntegerField(db_default=0)  # 0: an operator's file
     code = models.ForeignKey(KernelCode, models.CASCADE, related_name="binaries")

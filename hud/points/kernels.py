@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from hud.models import Compilation, KernelBinary, Regression, Stream
+from hud.models import Compilation, Regression, Stream
 from hud.sql import fetch_named, fetch_tuples
 from runner.schema.replay import OPERANDS
 
@@ -11,15 +11,20 @@ from runner.schema.replay import OPERANDS
 _RUNNABLE = """
         FROM hud_experiment e
         JOIN LATERAL (
-            SELECT c.* FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
+            SELECT c.*, h.id host_id
+            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
+            LEFT JOIN hud_host h ON h.name = r.host_name AND r.upload_id IS NULL
             WHERE c.experiment_id = e.id AND c.kernels <> '{}' AND c.draw IS NULL
             ORDER BY c.order_time DESC, c.run_id DESC, c.busy_us LIMIT 1
         ) c ON true
         JOIN hud_binarylist list ON list.id = c.binary_list_id
         JOIN LATERAL unnest(c.kernels, c.times_us, c.binary_places) spent(kernel, time_us, place) ON true
         JOIN hud_kernel k ON k.id = spent.kernel AND k.name ~ '^\\w{1,200}$'
-        JOIN hud_kernelbinary b
-            ON b.binary = lpad(to_hex(list.binaries[spent.place + 1]), 16, '0')
+        JOIN LATERAL (
+            SELECT "binary", code_id FROM hud_kernelbinary WHERE host_id IN (0, c.host_id)
+                AND "binary" = lpad(to_hex(list.binaries[spent.place + 1]), 16, '0')
+            ORDER BY host_id DESC LIMIT 1
+        ) b ON true
         JOIN hud_kernelcode code ON code.id = b.code_id AND position(%(operands)s IN code.text) > 0
         WHERE %(arch)s = '' OR e.arch = %(arch)s
 """
@@ -35,9 +40,22 @@ _LARGEST = f"""
 """  # noqa: S608 — constants  # nosec B608
 
 
-def code_of(binaries: Collection[str]) -> dict[str, str]:
-    """Return the source of these binaries, as far as it was kept: 1 statement, none without binaries."""
-    return dict(KernelBinary.objects.filter(binary__in=binaries).values_list("binary", "code__text"))
+def code_of(binaries: Collection[str], *runs: int) -> dict[tuple[int, str], str]:
+    """Return the source of these binaries by run, as far as the run's host delivered it or else an operator's
+    file has it: 1 statement, none without binaries. Of 0, which is no run, the files alone count."""
+    if not binaries:
+        return {}
+    rows = fetch_tuples(
+        """
+        SELECT given.run, b.binary, code.text FROM unnest(%s::int[]) AS given(run)
+        LEFT JOIN hud_run r ON r.id = given.run AND r.upload_id IS NULL
+        LEFT JOIN hud_host h ON h.name = r.host_name
+        JOIN hud_kernelbinary b ON b.binary = ANY(%s) AND b.host_id IN (0, h.id)
+        JOIN hud_kernelcode code ON code.id = b.code_id ORDER BY b.host_id
+        """,
+        [list(runs), list(binaries)],
+    )
+    return {(run, binary): text for run, binary, text in rows}
 
 
 def largest(stream: Stream, arch: str, most: int) -> list[dict[str, Any]]:

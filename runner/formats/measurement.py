@@ -68,12 +68,14 @@ class ParsedMeasurement:
     target_arch: str | None = None
     message: str | None = None  # a warning, or the reason of the status
     quality: str | None = None  # why its value may not decide
-    moved_bytes: Any = None  # that each call must move, as the record says
+    moved_bytes: Any = None  # that each call must move, like `clock` as the record says
+    clock: str = ""
     repeat: int = 0  # like `side`, `draw` and `compilation` as `Measurement` has them
     side: int = 0
     draw: int | None = None
     compilation: int | None = None
     compiled: Compiled | None = None  # of one measurement of the compilation
+    is_compiled_impossible: bool = False  # a kernel of it takes less time than its bytes
     pointer: str = ""
     line: int | None = None
     warning: str = ""  # for the receipt

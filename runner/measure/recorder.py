@@ -13,7 +13,7 @@ from runner.measure.kernels import pinning
 from runner.measure.state.device import Device, environment
 from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
-from runner.schema.devices import arch_key, impossible_reason
+from runner.schema.devices import arch_key, falls_with, impossible_reason
 from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
 from runner.schema.protocol import version
 from runner.schema.records import NO_WARNING, Json, MeasurementWarning
@@ -96,7 +96,7 @@ class Recorder:
                 **result.facts,
                 **records.joined_warnings((own, shared, of_process)).facts(),
             }
-            if why := beside if metric.kind == "timing" and metric.unit != "B" else "":
+            if why := beside if falls_with(metric, metric.unit, None) else "":
                 why = reasons[result.metric] or f"beside it {why}"
                 info |= {"status": records.IMPOSSIBLE, "quality": records.IMPOSSIBLE, "reason": why}
             values = [float(f"{value:.{_DIGITS}g}") for value in result.values]

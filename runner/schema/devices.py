@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from runner.schema.metrics import MetricInfo
+from runner.schema.metrics import MetricInfo, is_of_running, quantity_of
 from runner.schema.tables import rows
 
 
@@ -40,7 +40,8 @@ ARCHES = [  # of which the first that matches counts: the narrower name stands f
     for row in rows(__file__, "arches.csv")
 ]
 _ABOVE_READINGS = 1.05
-_MOVING = ("device_latency_ms", "compiled_latency_ms", "gpu_busy_ms", "back_to_back_latency_ms")
+_DEVICE_TIMES = ("device_latency_ms", "gpu_busy_ms")
+_MOVING = (*_DEVICE_TIMES, "compiled_latency_ms", "back_to_back_latency_ms")
 DEVICE_KINDS = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu", "tpu", "mtia"})
 _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
@@ -130,3 +131,19 @@ def impossible_reason(
     if metric.name in _MOVING and value < least_ms:
         return f"{value:.4g} ms is less than the {least_ms:.4g} ms in which {arch} moves {moved:.6g} bytes"
     return ""
+
+
+def falls_with(metric: MetricInfo, unit: str, clocks: tuple[str, str] | None) -> bool:
+    """Return whether a number decides nothing beside an impossible time of its row.
+
+    `clocks` are its own and that of the time, '' where no record says it. Speedups, rates and device times
+    fall unless these are known to differ; other times are judged by their own bytes. None: all times are of
+    one call, which may have skipped its work, so that all of them fall.
+    """
+    quantity = quantity_of(unit)
+    if metric.kind != "timing" or quantity == "bytes" or not is_of_running(metric.name):
+        return False
+    if clocks is None:
+        return True
+    is_computed = quantity != "time" or metric.name in _DEVICE_TIMES
+    return is_computed and ("" in clocks or clocks[0] == clocks[1])

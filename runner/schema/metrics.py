@@ -139,6 +139,11 @@ def canonical_unit(unit: str) -> str:
     return _SPELLINGS.get(unit) or _WORDS.get(unit.lower(), unit)
 
 
+def quantity_of(unit: str) -> str:
+    """Return what a canonical unit measures, such as time or bytes; the unit itself where no list has it."""
+    return _UNITS.get(unit, (unit, 1))[0]
+
+
 def convert(value: float, unit: str, to: str) -> float:
     """Return a number in another unit, computed in decimals: 1.005 s are 1005 ms. Both units are canonical.
     Raise ValueError for those of different things."""

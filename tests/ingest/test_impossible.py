@@ -13,12 +13,14 @@ import pytest
 
 from hud.accounts.keys import create_key
 from hud.ingest import ingest
+from hud.models import Compilation
 from hud.models.points import Point
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import kernels_in
 from runner.schema.devices import arch_key, impossible_reason, peaks
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import median
+from tests.support.compilations import compiled, kernel
 from tests.support.factories import create_experiment, create_measurement
 
 SAMPLES = Path(__file__).parents[2] / "hud" / "samples"
@@ -51,12 +53,12 @@ def test_no_honest_number_is_impossible() -> None:
         if about.unit == "GB/s" and values and peaks(arch):
             seen += 1
             assert not impossible_reason(arch, about, median(values), own.get("moved_bytes"), READ_GBPS)
-        for kernel in kernels_in([record]):
-            if kernel.get("bytes") and kernel.get("time_us"):
+        for one in kernels_in([record]):
+            if one.get("bytes") and one.get("time_us"):
                 seen += 1
-                each_ms, moved = (kernel[name] / kernel.get("calls", 1) for name in ("time_us", "bytes"))
+                each_ms, moved = (one[name] / one.get("calls", 1) for name in ("time_us", "bytes"))
                 busy = metric_info("gpu_busy_ms")
-                assert not impossible_reason(arch, busy, each_ms / 1e3, moved, READ_GBPS), kernel
+                assert not impossible_reason(arch, busy, each_ms / 1e3, moved, READ_GBPS), one
     assert seen > 1000
 
 
@@ -117,6 +119,71 @@ def test_an_upload_keeps_the_number_and_nothing_is_judged_by_it() -> None:
     assert stored["memory_bandwidth(GB/s)"] == ("impossible", "impossible", 60_000.0)
     assert stored["device_latency_ms"] == ("impossible", "impossible", 0.004)
     assert stored["compiled_latency_ms"] == ("ok", None, 0.018)
+
+
+def upload(*records: dict[str, Any]) -> dict[str, str]:
+    """Upload records; return the status of each metric, of other cases than gemv after the case."""
+    key = create_key(name="ci", scopes=["upload"], who="t")[0]
+    parameters = Parameters.parse({"arch": "h200", "stream": "lab", "suite": "micro"})
+    ingest(orjson.dumps(records), parameters, key=key)
+    rows = Point.objects.filter(series__stream__name="lab").select_related(
+        "series__metric", "series__experiment"
+    )
+    assert all(row.quality == (None if row.status == "ok" else "impossible") for row in rows)
+    heads = ((row, row.series.experiment.case) for row in rows)
+    return {
+        ("" if case == "gemv" else f"{case} ") + row.series.metric.name: row.status for row, case in heads
+    }
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("time_clock", "ratio_clock", "status"),
+    [
+        ("", "", "impossible"),
+        ("a", "", "impossible"),
+        ("", "b", "impossible"),
+        ("a", "a", "impossible"),
+        ("a", "b", "ok"),
+    ],
+)
+def test_a_speedup_beside_an_impossible_time_decides_only_by_a_clock_of_its_own(
+    time_clock: str, ratio_clock: str, status: str
+) -> None:
+    found = upload(
+        record(3.0, "speedup", clock=ratio_clock),
+        record(8000.0, "device_bandwidth_gbps", clock=ratio_clock),
+        record(3.0, "Speed-up of ours", unit="x", direction="up", clock=ratio_clock),
+        record(0.004, "device_latency_ms", moved_bytes=BYTES, clock=time_clock),
+        record(0.018, "compiled_latency_ms", moved_bytes=BYTES),
+        record(1.5, "cold_compile_s"),
+        record(1.5, "dynamo_peak_mem"),
+        record(2.0, "graph_breaks"),
+        {**(other := record(3.0, "speedup")), "model": {**other["model"], "name": "other"}},
+    )
+    assert found.pop("device_latency_ms") == "impossible"
+    ratios = {found.pop(name) for name in ("speedup", "device_bandwidth_gbps", "Speed-up of ours")}
+    assert (ratios, {*found.values()}) == ({status}, {"ok"})
+    assert len(found) == 5
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("time_us", "status"), [(16.5, "ok"), (5.0, "impossible"), (0.0, "impossible")])
+def test_the_sum_of_impossible_kernels_is_impossible_and_judges_none(time_us: float, status: str) -> None:
+    fast = kernel("norm", 2 * time_us, bytes=2 * BYTES, calls=2.0)
+    slow = kernel("other", 100.0, bytes=BYTES)
+    found = upload(
+        record(2.0, "kernel_count", compiled=compiled(fast, slow).to_json()),
+        record(0.1 + time_us / 500, "gpu_busy_ms"),
+        record(0.1 + time_us / 500, "device_latency_ms"),
+        record(3.0, "speedup"),
+        record(0.2, "compiled_latency_ms"),
+    )
+    assert (found.pop("kernel_count"), found.pop("compiled_latency_ms")) == ("ok", "ok")
+    assert {*found.values()} == {status}
+    stored = Compilation.objects.get()
+    assert stored.times_us[0] == pytest.approx(2 * time_us)
+    assert (stored.impossible, stored.uncounted) == ((False, True) if status == "ok" else (True, False))
 
 
 @pytest.mark.django_db

@@ -128,7 +128,7 @@ class Code:
     change: Change
     base: str
     head: str
-    replays: Sequence[str] = ()  # binaries that can be run alone, the baseline's first
+    replays: Sequence[tuple[str, int]] = ()  # binaries that can be run alone, the baseline's first; runs
 
     @cached_property
     def diff(self) -> Diff | None:
@@ -272,7 +272,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
         numbers = {(offer.run, offer.experiment): offer.numbers for offer in reversed(page.offered)}
         for point in points:
             point.numbers = numbers.get((point.run.pk, point.experiment.pk), [])
-        page.codes = _codes(attribution.changes, slot)
+        page.codes = _codes(attribution.changes, before.run.pk, after.run.pk, slot)
         wanted = [code for code in page.codes if code.change.slot == slot] or page.codes
         page.code = wanted[0] if wanted else None
     return page
@@ -325,22 +325,25 @@ def _add_values(points: Sequence[KernelPoint]) -> dict[str, str]:
     return {row[4]: row[5] for row in rows}
 
 
-def _codes(changes: Sequence[Change], slot: str) -> list[Code]:
+def _codes(changes: Sequence[Change], base: int, head: int, slot: str) -> list[Code]:
     """Return the kernels with stored code: new code first, then moved work and choices, the largest first.
     A kernel without a change is among them if its slot is asked for."""
     changed = [change for change in changes if has_other_code(change) or change.slot == slot]
     binaries = {kernel.binary for change in changed for kernel in (change.base, change.head) if kernel}
-    texts = code_of(binaries)
+    texts = code_of(binaries, base, head)
 
-    def text_of(kernel: Kernel | None) -> str:
-        return texts.get(kernel.binary, "").partition(OPERANDS)[0] if kernel else ""
+    def text_of(kernel: Kernel | None, run: int) -> str:
+        return texts.get((run, kernel.binary), "").partition(OPERANDS)[0] if kernel else ""
 
-    def replays_of(change: Change) -> list[str]:
-        binaries = dict.fromkeys(kernel.binary for kernel in (change.base, change.head) if kernel)
-        return [binary for binary in binaries if OPERANDS in texts.get(binary, "")]
+    def replays_of(change: Change) -> list[tuple[str, int]]:
+        sides = ((change.head, head), (change.base, base))
+        keys = [(run, kernel.binary) for kernel, run in sides if kernel]
+        runs = {key[1]: key[0] for key in keys if OPERANDS in texts.get(key, "")}
+        return [*reversed(runs.items())]
 
     codes = [
-        Code(change, text_of(change.base), text_of(change.head), replays_of(change)) for change in changed
+        Code(change, text_of(change.base, base), text_of(change.head, head), replays_of(change))
+        for change in changed
     ]
     return [code for code in codes if code.base or code.head]
 

@@ -12,7 +12,7 @@ from hud.judging.kernels.table import KernelTable
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.code.flame import icicle
-from hud.pages.query_string import one_of, words
+from hud.pages.query_string import ids_of, one_of, words
 from hud.points.kernels import code_of
 from hud.points.sides import BadSide
 from hud.sql import fetch_models
@@ -75,9 +75,11 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def replay(request: HttpRequest, binary: str) -> HttpResponse:
-    """Answer with the file that runs a stored kernel alone. Raise Http404 without its code or operands."""
+    """Answer with the file that runs a stored kernel of a run alone; without a run, of an operator's file.
+    Raise Http404 without its code or operands."""
+    run = next(iter(ids_of(request.GET.getlist("run"))), 0)
     try:
-        text = replay_file(code_of([binary]).get(binary, ""))
+        text = replay_file(code_of([binary], run).get((run, binary), ""))
     except (ValueError, RecursionError) as error:
         raise Http404(f"{error}") from error
     answer = HttpResponse(text, content_type="text/x-python; charset=utf-8")

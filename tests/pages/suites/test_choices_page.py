@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -12,7 +12,8 @@ from django.test import Client
 
 from hud.accounts.keys import create_key
 from hud.ingest import ingest
-from hud.models import Compilation, Stream
+from hud.judging import compilations
+from hud.models import Compilation, Point, Stream
 from runner.__main__ import main
 from runner.formats.parameters import Parameters
 from runner.launch.ledger import ChoiceFile
@@ -27,18 +28,34 @@ STATEMENTS = 7  # one of them finds the streams
 KEY: dict[str, Any] = {"name": "ci", "scopes": ["read", "upload"], "who": "t"}
 
 
-def ingest_samples(*cards: str) -> None:
-    """Store the compilations of both models, which one card measured, as if each of these cards had."""
+def ingest_samples(*cards: str, faster: float = 1.0) -> None:
+    """Store the compilations of both models, which one card measured, as if each of these cards had, the
+    kernels of gather_gemv so many times as fast."""
     key = create_key(**KEY)[0]
     for name, suite in (("gather_gemv", "micro"), ("mobilenetv2", "timm")):
         for card in cards:
             records = orjson.loads((SAMPLES / f"{name}.json").read_bytes())
             for record in records:
                 record["runners"][0]["extra_info"]["gpu_uuid"] = card
+            for one in kernels_in(records) if name == "gather_gemv" else ():
+                cast("dict[str, Any]", one)["time_us"] /= faster
             about = {"suite": suite, "run_id": f"{name}-{card}", "stream": "lab"}
             ingest(orjson.dumps(records), Parameters.parse(about), key=key)
     Stream.objects.filter(is_front=True).update(is_front=False)
     Stream.objects.filter(name="lab").update(is_front=True)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("faster", "proven"), [(1.5, {"gather_gemv", "mobilenetv2_100"}), (50, {"mobilenetv2_100"})]
+)
+def test_impossible_times_prove_no_choice(client: Client, faster: float, proven: set[str]) -> None:
+    ingest_samples("GPU-1", "GPU-2", faster=faster)
+    found = client.get("/choices.json").json()
+    assert {line["case"] for line in found["items"] if line["proven"]} == proven
+    compilations.process_pending()
+    of_history = Point.objects.filter(series__metric__name__in=("autotune_regret", "same_choice_ratio"))
+    assert {*of_history.values_list("series__experiment__case", flat=True)} == proven
 
 
 def by_case(answer: dict[str, Any]) -> dict[str, Any]:
