@@ -138,19 +138,15 @@ def _counted(
     is ''; without the words of the filter it counts 0. Whether a series has a point is not asked, which
     would take most of the time."""
     titles = {metric.pk: metric.name for metric in metrics}
+    about = {"streams": int_array(known), "metrics": int_array(titles), "case": list(filters.case)}
     read = partial(
         fetch_tuples,
         f"""
-        SELECT s.metric_id, s.stream_id, count(*) FILTER (WHERE {NAMED}), e.suite,
+        SELECT s.metric_id, s.stream_id, count(*) FILTER (WHERE {NAMED if filters.q else "true"}), e.suite,
             CASE WHEN e."case" = ANY(%(case)s) THEN e."case" ELSE '' END, options, backend, arch, mode, dtype
         FROM {_SERIES} WHERE s.metric_id = ANY(%(metrics)s::int[]) GROUP BY 1, 2, 4, 5, 6, 7, 8, 9, 10
         """,  # noqa: S608 — constants, as below  # nosec B608
-        {
-            "streams": int_array(known),
-            "metrics": int_array(titles),
-            "case": list(filters.case),
-            **named(filters.q),
-        },
+        {**about, **named(filters.q)},
     )
     rows = _kept.get(("series", version, tuple(titles), filters.case, filters.q), read)
     counted = [((*names, titles[metric], known[stream]), count) for metric, stream, count, *names in rows]
@@ -180,6 +176,7 @@ def _choose(
         fitting += count if not missed and names[3] != base else 0
         for place in range(len(names)) if not missed else missed if len(missed) == 1 else ():
             page.offered[DIMENSIONS[place]][names[place]] += count
+    # in the statements' text, as PostgreSQL plans them once for any parameters
     most = MOST_LINES if filters.line == "series" else _MOST_SERIES
     params = {
         **{name: list(names) for name, names in filters.chosen.items()},
@@ -188,16 +185,16 @@ def _choose(
         "streams": int_array(known),
         "base": base,
         "backends": page.backends,
-        "most": most,
-        "most_cases": MOST_OFFERED + 1,
     }
     chosen = {name: f" AND e.{name} = ANY(%({name})s)" for name in DIMENSIONS[:7] if getattr(filters, name)}
+    if filters.q:
+        chosen["q"] = f" AND {NAMED}"
     of_cases = "".join(condition for name, condition in chosen.items() if name != "case")
     cases = fetch_tuples(
         f"""
         SELECT e."case", count(*) FROM {_SERIES}
-        WHERE s.metric_id = ANY(%(metrics)s::int[]) AND {NAMED} {of_cases}
-        GROUP BY e.suite, e."case" ORDER BY e.suite, e."case" LIMIT %(most_cases)s
+        WHERE s.metric_id = ANY(%(metrics)s::int[]) {of_cases}
+        GROUP BY e.suite, e."case" ORDER BY e.suite, e."case" LIMIT {MOST_OFFERED + 1}
         """,  # noqa: S608  # nosec B608
         params,
     )
@@ -210,9 +207,9 @@ def _choose(
         SELECT one.*, m.metric FROM unnest(%(metrics)s::int[]) m(metric) CROSS JOIN LATERAL (
             SELECT s.id series, e.id, e.suite, e."case", options, backend, arch, mode, dtype, s.stream_id
             FROM {_SERIES}
-            WHERE s.metric_id = m.metric AND {NAMED} {"".join(chosen.values())} AND backend <> %(base)s
+            WHERE s.metric_id = m.metric AND backend <> %(base)s {"".join(chosen.values())}
             ORDER BY e.suite, e."case", options, array_position(%(backends)s::text[], backend), s.id
-            LIMIT %(most)s) one
+            LIMIT {most}) one
         """,  # noqa: S608  # nosec B608
         params,
     )
