@@ -139,7 +139,8 @@ class Points:
             "experiments": None if experiments is None else int_array(experiments),
         }
         columns = fetch_columns([*_COLUMNS.values()], statement, params)
-        if statement is _ALL_OF_RUNS and np.unique(columns[2]).size < columns[2].size:
+        # numpy's `unique` takes 20 times as long where all differ
+        if statement is _ALL_OF_RUNS and not np.diff(np.sort(columns[2])).all():
             columns = fetch_columns([*_COLUMNS.values()], _OF_RUNS, params)
         return cls(side, np.rec.fromarrays(columns, dtype=_KINDS))
 

@@ -46,8 +46,3 @@ class SeriesRow(NamedTuple):
 
     def of(self, dimension: str) -> str:
         return self.names[DIMENSIONS.index(dimension)]
-
-    @property
-    def partner(self) -> tuple[str, ...]:
-        """Return what it shares with the same case of another backend."""
-        return (*self.names[:3], *self.names[4:])

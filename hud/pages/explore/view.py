@@ -28,7 +28,6 @@ from hud.tables.formatting import NONE, address, magnitude, number, quantity, si
 from hud.tables.html import NOTHING, dim, element, join, link, span, text
 from hud.tables.table import Column, DataTable
 
-_MOST_OFFERED = 300  # names of a dimension
 _MOVED = {"regressed": "worse", "failed": "worse", "improved": "better"}
 
 
@@ -128,17 +127,19 @@ def _points(page: ExplorePage) -> Iterator[dict[str, Any]]:
 
 def _facet(page: ExplorePage, name: str) -> SafeString:
     """Return what chooses names of a dimension: boxes in a panel that opens."""
-    offered, chosen = page.offered[name], getattr(page.filters, name)
+    offered, chosen = list(page.offered[name].items()), getattr(page.filters, name)
     if len(offered) < 2:
         hidden = (f'<input type="hidden" name="{name}" value="{text(each)}">' for each in chosen)
         return SafeString("".join(hidden))
     boxes = "".join(
         f'<label><input type="checkbox" name="{name}" value="{text(each)}"'
         f"{' checked' if each in chosen else ''}>{text(each)} {span(count or '', 'faint')}</label>"
-        for each, count in list(offered.items())[:_MOST_OFFERED]
+        for each, count in offered[: query.MOST_OFFERED]
     )
-    more = f"{len(offered) - _MOST_OFFERED} more" if len(offered) > _MOST_OFFERED else ""
-    summary = chosen[0] if len(chosen) == 1 else f"{len(chosen) or 'all'} of {len(offered)}"
+    is_cut = len(offered) > query.MOST_OFFERED or (name == "case" and page.has_more_cases)
+    more = "and more" if is_cut else ""
+    of = f"over {query.MOST_OFFERED}" if is_cut else len(offered)
+    summary = chosen[0] if len(chosen) == 1 else f"{len(chosen) or 'all'} of {of}"
     others = _address(page.filters, **{name: ()})
     return SafeString(
         f'<span class="facet{" chosen" if chosen else ""}"><details class="menu" name="facet">'

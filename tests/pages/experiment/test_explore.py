@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.test import Client
 
+from hud import sql
+from hud.corrections.renaming import rename
 from hud.models import Run, Stream
+from hud.pages.explore import query as explore
+from hud.pages.explore.filters import ExploreFilters
 from tests.support.factories import (
     create_environment,
     create_experiment,
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db
 START = datetime(2026, 11, 1, 2, tzinfo=UTC)
 NIGHTS = 6
-STATEMENTS = 8
+STATEMENTS = 11
 
 
 def nightly(stream: str = "nightly", *, nights: int = NIGHTS) -> list[Run]:
@@ -204,12 +208,64 @@ def test_unknown_names_are_said_and_refused_in_data(client: Client, runs: list[R
 def test_too_many_series_say_how_many_and_how_to_narrow(
     client: Client, runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hud.pages.explore import query
-
-    monkeypatch.setattr(query, "MOST_LINES", 2)
+    monkeypatch.setattr(explore, "MOST_LINES", 2)
     assert data_of(client, "suite=huggingface")["left_out"] == 2
     text = page_of(client, "/explore/?stream=nightly&suite=huggingface")
     assert "2 more series are left out" in text
+
+
+def test_a_wide_suite_is_read_as_far_as_it_is_shown(
+    client: Client, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for case in "abcdef":
+        for backend in ("eager", "aot_eager"):
+            measure(runs, [1.0] * 6, case=case, backend=backend, arch="h200")
+    read: list[int] = []
+
+    def fetch_tuples(*given: Any) -> list[tuple[Any, ...]]:
+        rows = sql.fetch_tuples(*given)
+        read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(explore, "fetch_tuples", fetch_tuples)
+    monkeypatch.setattr(explore, "MOST_LINES", 3)
+    monkeypatch.setattr(explore, "MOST_OFFERED", 3)
+    page = explore.read(ExploreFilters(arch=("h200",), suite=("huggingface",), case=("e",)), runs[0].stream)
+    assert [row.names[1:4] for row in page.chosen] == [("e", "none", "aot_eager"), ("e", "none", "eager")]
+    assert [*page.offered["case"]] == ["e", "T5Small", "a", "b"], "what is chosen, and the first ones"
+    assert page.has_more_cases
+    assert max(read) <= 7, "7 groups of equal names, and no more series and cases than are shown"
+    assert "over 3" in page_of(client, "/explore/?stream=nightly&arch=h200")
+    whole = data_of(client, "arch=h200")
+    assert (len(whole["series"]), whole["left_out"]) == (3, 12)
+
+
+def test_names_are_offered_with_their_series_beside_the_other_choices(runs: list[Run]) -> None:
+    measure(runs, [1.0] * 6, case="BERT", backend="eager", arch="h200", knobs={"D": 8}, suite="timm")
+    stream = runs[0].stream
+
+    def offered(**chosen: Any) -> dict[str, dict[str, int]]:
+        return {
+            name: dict(names)
+            for name, names in explore.read(ExploreFilters(**chosen), stream).offered.items()
+        }
+
+    of_eager = offered(backend=("eager",))
+    assert of_eager["backend"] == {"eager": 2, "inductor_cudagraphs": 2, "max_autotune": 1}
+    assert of_eager["case"] == {"T5Small": 1, "BERT": 1}
+    assert of_eager["options"] == {"none": 1, "D=8": 1}
+    of_case = offered(case=("BERT",), arch=("h200",))
+    assert of_case["case"] == {"BERT": 1, "T5Small": 3}
+    assert of_case["backend"] == {"eager": 1}
+    assert offered(q="t5 -x", options=("none",))["suite"] == {"huggingface": 4}
+
+
+def test_what_comes_in_or_is_renamed_is_offered_at_once(client: Client, runs: list[Run]) -> None:
+    assert len(data_of(client, "suite=huggingface")["series"]) == 4
+    measure(runs, [1.0] * 6, backend="new", arch="h200")
+    assert len(data_of(client, "suite=huggingface")["series"]) == 5
+    rename(kind="suite", old="huggingface", new="hf", who="ada")
+    assert len(data_of(client, "suite=hf&backend=new")["series"]) == 1
 
 
 def test_streams_stand_beside_each_other(client: Client, runs: list[Run]) -> None:
@@ -225,6 +281,7 @@ def test_it_takes_a_fixed_number_of_statements(
 ) -> None:
     for arch in ("a", "b", "c"):
         measure(runs, [1.0] * 6, backend="eager", arch=arch)
+    client.get("/explore/?stream=nightly&suite=huggingface")  # counts what is there
     with django_assert_num_queries(STATEMENTS + bool(more)):
         client.get(f"/explore/?stream=nightly&suite=huggingface{more}")
 
