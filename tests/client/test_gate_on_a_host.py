@@ -49,7 +49,7 @@ def host(live_hud: Hud, tmp_path: Path) -> Iterator[HostProcess]:
     (tmp_path / "sitecustomize.py").write_text(ANSWERS_FOR_COMPILE)
     words += ["--data", str(tmp_path / "agent")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    environment.pop("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings: without vectors, as the planted build
+    environment.pop("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings, without vectors like the slow build
     process = HostProcess(tmp_path, words, environment)
     process.start()
     wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
