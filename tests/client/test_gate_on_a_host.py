@@ -40,7 +40,7 @@ GATE = ["--suite", "micro", "--case", *CASE.split(), "--budget", "40", "--format
 
 
 @pytest.fixture
-def host(live_hud: Hud, tmp_path: Path) -> Iterator[HostProcess]:
+def host(live_hud: Hud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProcess]:
     """A host with a build, the same again, and one that compiles slower code."""
     _key, secret = create_key(name="host", scopes=["host"], who="test", host=Host.objects.create(name="here"))
     words = ["-m", "runner", "attach", "--hud", live_hud.url, "--key", secret, "--devices", DEVICE]
@@ -48,9 +48,8 @@ def host(live_hud: Hud, tmp_path: Path) -> Iterator[HostProcess]:
         words += ["--python", f"{name}={sys.executable}{variables}"]
     (tmp_path / "sitecustomize.py").write_text(ANSWERS_FOR_COMPILE)
     words += ["--data", str(tmp_path / "agent")]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    environment.pop("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings, without vectors like the slow build
-    process = HostProcess(tmp_path, words, environment)
+    monkeypatch.delenv("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings: no vectors, like the slow build
+    process = HostProcess(tmp_path, words, {"PYTHONPATH": str(tmp_path)})
     process.start()
     wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
     yield process
