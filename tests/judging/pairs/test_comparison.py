@@ -284,19 +284,35 @@ def test_only_code_without_a_change_dismisses(
     assert one.events.filter(event="cannot tell").exists()
 
 
-def test_a_clear_answer_ends_the_run(experiment: Experiment, sides: list[Environment]) -> None:
-    for scatter, ended in ((0.001, True), (0.1, False)):
-        run = ab_run(experiment, 8)
-        Run.objects.filter(pk=run.pk).update(state=State.RUNNING, finished=None)
-        for place in range(8):
-            done = {"state": Task.State.DONE, "status": "ok", "finished": timezone.now()}
-            Task.objects.create(run=run, position=place, spec={}, **(done if place < 4 else {}))
-        measure(run, experiment, sides, code=1.05, scatter=scatter)
-        confirm()
-        run.refresh_from_db()
-        assert (run.state == State.SUCCEEDED) == ended
-        assert run.tasks.count() == (4 if ended else 8)
-        assert bool(run.reason) == ended
+@pytest.mark.parametrize(
+    ("scatter", "speedup_for", "ended"),
+    [
+        (0.001, "", True),
+        (0.1, "", False),
+        (0.001, "person", False),  # these pairs may decide a regression of the speedup, too
+        (0.001, "ci", True),  # a gate reads the time alone
+        (0.1, "ci", False),
+    ],
+)
+def test_a_clear_answer_ends_the_run(
+    experiment: Experiment, sides: list[Environment], scatter: float, speedup_for: str, ended: bool
+) -> None:
+    run = ab_run(experiment, 8)
+    RunRequest.objects.filter(run=run).update(run_class=speedup_for or "person")
+    Run.objects.filter(pk=run.pk).update(state=State.RUNNING, finished=None)
+    for place in range(8):
+        done = {"state": Task.State.DONE, "status": "ok", "finished": timezone.now()}
+        Task.objects.create(run=run, position=place, spec={}, **(done if place < 4 else {}))
+    measure(run, experiment, sides, code=1.05, scatter=scatter)
+    for row in list(DetailedMeasurement.objects.filter(run=run)) if speedup_for else ():
+        where = {"run": run, "environment": row.environment, "side": row.side, "repeat": row.repeat}
+        noisy = 1 + ((row.draw or 0) + 2 * row.side) % 5 / 10
+        create_measurement(experiment, metric="device_speedup", value=noisy, draw=row.draw, **where)
+    confirm()
+    run.refresh_from_db()
+    assert (run.state == State.SUCCEEDED) == ended
+    assert run.tasks.count() == (4 if ended else 8)
+    assert bool(run.reason) == ended
 
 
 def test_draws_of_several_runs_count_together(experiment: Experiment, sides: list[Environment]) -> None:
