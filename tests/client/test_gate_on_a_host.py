@@ -17,7 +17,7 @@ from hud.accounts.keys import create_key
 from hud.models import Accelerator, Host
 from runner.__main__ import main
 from runner.client.gate import STATUS
-from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess
+from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess, ticking
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
@@ -50,10 +50,12 @@ def host(live_hud: Hud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     words += ["--data", str(tmp_path / "agent")]
     monkeypatch.delenv("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings: no vectors, like the slow build
     process = HostProcess(tmp_path, words, {"PYTHONPATH": str(tmp_path)})
+    tick = ticking(live_hud, tmp_path)
     process.start()
     wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
     yield process
     process.stop()
+    tick.stop()
 
 
 def test_equal_builds_pass_and_planted_ones_are_found(
@@ -61,7 +63,7 @@ def test_equal_builds_pass_and_planted_ones_are_found(
 ) -> None:
     key = create_key(name="ci", scopes=["read", "run"], who="t")[1]
     counts: dict[str, Counter[int]] = {"same": Counter(), "slow": Counter()}
-    for name, times in (("same", EQUAL), ("slow", PLANTED)):
+    for name, times in (("slow", PLANTED), ("same", EQUAL)):
         sides = ["--base", "environment:base", "--head", f"environment:{name}"]
         for _time in range(times):
             status = main(["gate", "--hud", live_hud.url, "--key", key, *sides, *GATE])

@@ -16,7 +16,7 @@ from hud.accounts.keys import create_key
 from hud.models import Accelerator, Host
 from runner.client.hud import Hud as Client
 from runner.schema.protocol import OVERLAY_FOLDERS
-from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess
+from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess, ticking
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.alone]
 SANDBOX = ["bwrap", "--ro-bind", "/", "/", "--unshare-net", "--die-with-parent", "true"]
 CHANGES = (  # of a file of torch/_inductor: what stands there, and what a commit writes in its place
     ("comment", "ir.py", "from __future__ import annotations", "from __future__ import annotations  # new"),
-    ("slow", "config.py", "simdlen: int | None = None", "simdlen: int | None = 1"),  # code without vectors
+    ("slow", "config.py", "    simdlen: int | None = None", "    simdlen: int | None = 1"),  # no vectors
 )
-ASKED = {"suite": "micro", "cases": ["layer_norm"], "knobs": {"D": [256]}, "draws": 12}
+ASKED = {"suite": "micro", "cases": ["layer_norm"], "knobs": {"D": [256]}, "draws": 12, "class": "ci"}
 GIT = ["git", "-c", "user.name=dev", "-c", "user.email=dev@x"]
 
 
@@ -78,6 +78,7 @@ def host(
     (tmp_path / "sitecustomize.py").write_text(ANSWERS_FOR_COMPILE)
     monkeypatch.delenv("TORCHINDUCTOR_VEC_ISA_OK")  # of the tests' settings: no vectors
     process = HostProcess(tmp_path, words, {"PYTHONPATH": str(tmp_path)})
+    tick = ticking(hud, tmp_path)
     process.start()
     wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
     here = Host.objects.get(name="here")
@@ -85,6 +86,7 @@ def host(
     here.save(update_fields=["facts"])
     yield process
     process.stop()
+    tick.stop()
 
 
 @pytest.mark.parametrize(("title", "expected"), [("comment", "unchanged"), ("slow", "regressed")])

@@ -21,7 +21,7 @@ from rq.serializers import JSONSerializer
 from runner.schema.protocol import FUNCTION, digest_of, sign
 from runner.system.processes import read_process
 from tests.host.fake_hud import KEY
-from tests.support.servers import ROOT, end_process, start_process
+from tests.support.servers import ROOT, Hud, end_process, start_process
 from tests.support.waiting import wait_for
 
 STANDIN = ROOT / "tests" / "faults" / "installation" / "standin.py"
@@ -155,6 +155,14 @@ class HostProcess:
     @property
     def log(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+
+def ticking(hud: Hud, folder: Path) -> HostProcess:
+    """Start the HUD's own tick, which among other things ends comparisons once their answer is clear."""
+    variables = {"DATABASE_URL": hud.database_url, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    tick = HostProcess(folder, ["manage.py", "tick", "--skip-checks"], variables)
+    tick.start()
+    return tick
 
 
 def ring(
