@@ -1,5 +1,5 @@
-"""Overlays through the product, on this machine's CPU and in the sandbox: one that changes a comment is
-dismissed, one that writes slower code is found. For an idle machine."""
+"""Overlays through the product, on this machine's CPU and in the sandbox: one that writes slower code is found,
+one that changes a comment is not, and is dismissed where processes differ by little. For an idle machine."""
 
 from __future__ import annotations
 
@@ -89,12 +89,14 @@ def host(
     tick.stop()
 
 
-@pytest.mark.parametrize(("title", "expected"), [("comment", "unchanged"), ("slow", "regressed")])
+@pytest.mark.parametrize(
+    ("title", "expected"), [("slow", {"regressed"}), ("comment", {"unchanged", "inconclusive"})]
+)
 def test_an_overlay_is_judged_against_the_wheel(
-    hud: Hud, host: HostProcess, commits: dict[str, str], title: str, expected: str
+    hud: Hud, host: HostProcess, commits: dict[str, str], title: str, expected: set[str]
 ) -> None:
     client = Client(hud.url, create_key(name="dev", scopes=["read", "run", "code"], who="t")[1])
     run = client.start({**ASKED, "host": "here", "overlay": {"ref": commits[title]}})
     result = client.result(run, time.monotonic() + 3600)
     assert result["state"] == "succeeded", client.page(f"runs/{run}")
-    assert result["verdict"] == expected, client.page(f"runs/{run}")["pairs"]
+    assert result["verdict"] in expected, client.page(f"runs/{run}")["pairs"]
