@@ -1,5 +1,5 @@
-"""Overlays through the product, on this machine's CPU and in the sandbox: one that writes slower code is found,
-one that changes a comment is not, and is dismissed where processes differ by little. For an idle machine."""
+"""Overlays through the product, on this machine's CPU and in the sandbox: one that writes slower code is
+found, one of a comment is not, and is dismissed where processes differ by little. For an idle machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hud.accounts.keys import create_key
-from hud.models import Accelerator, Host
+from hud.models import Host
 from runner.client.hud import Hud as Client
 from runner.schema.protocol import OVERLAY_FOLDERS
 from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess, ticking
@@ -80,8 +80,9 @@ def host(
     process = HostProcess(tmp_path, words, {"PYTHONPATH": str(tmp_path)})
     tick = ticking(hud, tmp_path)
     process.start()
-    wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")
-    here = Host.objects.get(name="here")
+    told = Host.objects.filter(name="here", facts__pythons__default__has_key="notes")
+    wait_for(told.exists, "all that the host says of its torch", timeout_s=120)
+    here = told.get()
     here.facts["pythons"]["default"]["torch_git"] = commits["wheel"]  # the wheel's own commit is in no mirror
     here.save(update_fields=["facts"])
     yield process
