@@ -305,9 +305,11 @@ def test_a_clear_answer_ends_the_run(
         Task.objects.create(run=run, position=place, spec={}, **(done if place < 4 else {}))
     measure(run, experiment, sides, code=1.05, scatter=scatter)
     for row in list(DetailedMeasurement.objects.filter(run=run)) if speedup_for else ():
-        where = {"run": run, "environment": row.environment, "side": row.side, "repeat": row.repeat}
+        where: dict[str, Any] = {"run": run, "environment": row.environment, "repeat": row.repeat}
         noisy = 1 + ((row.draw or 0) + 2 * row.side) % 5 / 10
-        create_measurement(experiment, metric="device_speedup", value=noisy, draw=row.draw, **where)
+        create_measurement(
+            experiment, metric="device_speedup", value=noisy, draw=row.draw, side=row.side, **where
+        )
     confirm()
     run.refresh_from_db()
     assert (run.state == State.SUCCEEDED) == ended
