@@ -18,8 +18,11 @@ _POINTS = """
     WHERE value IS NOT NULL AND status = 0 AND quality IS NULL AND NOT rerun
         AND list_contains($branches, branch) AND order_time >= make_timestamptz($since_us)
 """
-# `worse`: the relative change, above 0 for the worse
-_WORSE = "sign * (after - before) / abs(before) AS worse"
+# `worse`: the relative change, above 0 for the worse; bounded, as JSON knows no infinity
+_WORSE = "greatest(least(sign * (after - before) / abs(before), 1e12), -1e12) AS worse"
+_OWN = "WINDOW own AS (PARTITION BY series, class ORDER BY time_us, run)"
+# whether a regression begins at a point: the judge calls those after it regressed, too
+_STEPS = "verdict = $regressed AND lag(verdict) OVER own IS DISTINCT FROM $regressed AS steps"
 _TOTALS = """count(*) AS series, count(*) FILTER (WHERE worse >= $least) AS worse,
     count(*) FILTER (WHERE worse <= -$least) AS better"""
 QUESTIONS = {
@@ -43,9 +46,10 @@ QUESTIONS = {
             WITH worst AS (
                 SELECT * FROM compared WHERE worse >= $least ORDER BY worse DESC, series LIMIT $most
             ), steps AS (
-                SELECT series, class, arg_max(run, abs(change)) AS run,
-                    arg_max(time_us, abs(change)) AS time_us
-                FROM ({_POINTS}) WHERE verdict = $regressed GROUP BY series, class
+                SELECT series, class, arg_max(run, size) AS run, arg_max(time_us, size) AS time_us FROM (
+                    SELECT series, class, run, time_us, {_STEPS}, abs(value - lag(value) OVER own) AS size
+                    FROM ({_POINTS}) SEMI JOIN worst USING (series, class) {_OWN}
+                ) WHERE steps GROUP BY series, class
             )
             SELECT series, before, after, worse, run, time_us
             FROM worst LEFT JOIN steps USING (series, class) ORDER BY worse DESC, series
@@ -75,10 +79,9 @@ QUESTIONS = {
     "flagged": {
         "compared": f"""
             CREATE TEMP TABLE compared AS SELECT *, {_WORSE} FROM (
-                SELECT series, sign, run, time_us, verdict, value AS after, lag(value) OVER own AS before,
-                    lead(value) OVER own AS next
-                FROM ({_POINTS}) JOIN series USING (series)
-                WINDOW own AS (PARTITION BY series, class ORDER BY time_us, run)
+                SELECT series, sign, run, time_us, value AS after, lag(value) OVER own AS before,
+                    lead(value) OVER own AS next, {_STEPS}
+                FROM ({_POINTS}) JOIN series USING (series) {_OWN}
             ) WHERE before <> 0
         """,
         "totals": """
@@ -86,12 +89,12 @@ QUESTIONS = {
                 count(*) FILTER (WHERE worse >= $least) AS flagged,
                 count(*) FILTER (WHERE worse >= $least AND sign * (next - before) / abs(before) < $least)
                     AS returned,
-                count(*) FILTER (WHERE worse >= $least AND verdict = $regressed) AS both,
-                count(*) FILTER (WHERE verdict = $regressed) AS regressed
+                count(*) FILTER (WHERE worse >= $least AND steps) AS both,
+                count(*) FILTER (WHERE steps) AS regressed
             FROM compared GROUP BY GROUPING SETS ((), (month)) ORDER BY month NULLS FIRST
         """,
         "items": """
-            SELECT series, before, after, worse, run, time_us, coalesce(verdict = $regressed, false) AS judged
+            SELECT series, before, after, worse, run, time_us, coalesce(steps, false) AS judged
             FROM compared WHERE worse >= $least ORDER BY worse DESC, series, run LIMIT $most
         """,
     },

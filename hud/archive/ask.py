@@ -66,7 +66,7 @@ class SeriesChange:
     worse: float  # relative; below 0 for the better
     run: int | None = None
     time: datetime | None = None
-    judged: bool | None = None  # whether the judge says of the point that it regressed
+    judged: bool | None = None  # whether the judge saw a regression begin there
 
 
 COLUMNS = DataTable[SeriesChange](

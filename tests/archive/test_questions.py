@@ -84,8 +84,10 @@ def grow() -> Stream:
                 * (1.25 if day > 30 + 9 * place and place % 3 == 0 else 1)
             )
             about: dict[str, Any] = {"verdict_code": VERDICT_CODES["unchanged"]}
-            if place % 3 == 0 and day == 31 + 9 * place:
-                about = {"verdict_code": REGRESSED_CODE, "change": 0.25}
+            if (
+                place % 3 == 0 and day >= 31 + 9 * place
+            ):  # each later one is as far from the level, or further
+                about = {"verdict_code": REGRESSED_CODE, "change": 0.25 + day / 1000}
             chance = rng.random()
             if chance < 0.02:
                 about |= {"status_code": 1, "code": "x"}
@@ -172,12 +174,11 @@ def test_what_regressed_and_stayed_so(stream: Stream) -> None:
     assert [
         (change.worse, change.series.pk, [change.before, change.after]) for change in found.items
     ] == worst
-    steps = {
-        point.series_id: (point.run_id, point.order_time)
-        for points in expected.lines.values()
-        for point in points
-        if point.verdict_code == REGRESSED_CODE
-    }
+    steps: dict[int, Any] = {}
+    for points in expected.lines.values():
+        for before, point in pairwise(points):
+            if point.verdict_code == REGRESSED_CODE != before.verdict_code:
+                steps[point.series_id] = point.run_id, point.order_time
     assert {
         change.series.pk: (change.run, change.time) for change in found.items if change.run
     }.items() <= steps.items()
@@ -215,12 +216,24 @@ def test_what_a_threshold_would_have_flagged(stream: Stream) -> None:
     assert everything["flagged"] == len(flagged) > 10
     assert [row["month"] for row in by_month] == [f"2025-0{month}" for month in range(1, 6)]
     assert sum(row["flagged"] for row in by_month) == everything["flagged"]
-    assert everything["both"] <= everything["regressed"]
+    assert 0 < everything["both"] <= everything["regressed"] <= len(Expected(stream).lines)
     assert 0 < everything["returned"] < everything["flagged"]
     assert {(change.series.pk, change.run): change.worse for change in found.items} == flagged
     assert {change.run for change in found.items if change.judged} <= {
         point.run_id for point in Point.objects.filter(verdict_code=REGRESSED_CODE)
     }
+
+
+def test_a_change_from_nearly_nothing_is_a_number(stream: Stream, client: Client) -> None:
+    of_times = Point.objects.filter(series__stream=stream, series__metric__name="abs_latency")
+    nearly = of_times.order_by("order_time", "pk").first()
+    assert nearly
+    Point.objects.filter(series=nearly.series_id).update(value=1e300)
+    Point.objects.filter(pk=nearly.pk).update(value=1e-300)
+    list(write.write_due())
+    found = client.get("/api/v1/history?stream=story&question=flagged")
+    assert "Infinity" not in found.content.decode()
+    assert found.json()["totals"]
 
 
 def test_months_suite_and_metric_bound_a_question(stream: Stream) -> None:

@@ -102,8 +102,8 @@ _TOTALS = {
         _count("points", "Points"),
         _count("flagged", "Flagged", "worse than the point before by the limit"),
         _count("returned", "Back at once", "of those, within the limit again at the next point"),
-        _count("both", "Judge too", "of those flagged, regressed by the judge's word"),
-        _count("regressed", "Judge in all"),
+        _count("both", "Judge too", "of those flagged, where the judge saw a regression begin"),
+        _count("regressed", "Judge in all", "regressions that the judge saw begin"),
     ),
 }  # fmt: skip
 
