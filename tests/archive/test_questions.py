@@ -230,6 +230,8 @@ def test_a_change_from_nearly_nothing_is_a_number(stream: Stream, client: Client
     assert nearly
     Point.objects.filter(series=nearly.series_id).update(value=1e300)
     Point.objects.filter(pk=nearly.pk).update(value=1e-300)
+    month = Run.objects.filter(stream=stream, order_time__month=nearly.order_time.month)
+    month.order_by("-order_time")[0].delete()  # so that it is written anew
     list(write.write_due())
     found = client.get("/api/v1/history?stream=story&question=flagged")
     assert "Infinity" not in found.content.decode()
