@@ -37,7 +37,7 @@ def records_in(bodies: list[bytes]) -> list[Any]:
         st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.integers(), max_size=4), min_size=1
     ),
     st.sampled_from(["list", "indented", "lines", "gzip"]),
-    st.integers(400, 2000),
+    st.integers(600, 2000),  # the largest record has 560 bytes
     st.integers(1, 50),
 )
 def test_every_record_comes_once_and_in_order(
