@@ -25,8 +25,8 @@ from tests.support.records import as_lines, as_list, compiled_record, task_recor
 pytestmark = pytest.mark.django_db
 
 OFFERED = ("XBLOCK=1024 num_warps=4", "XBLOCK=512 num_warps=8")
-POINTWISE = kernel("triton_poi_0", offered=OFFERED, bytes=2**20)
-FOUND = Compiled((POINTWISE, kernel("mm", kind="library", config="", bytes=2**20)))
+POINTWISE = kernel("triton_poi_0", 2500.0, offered=OFFERED)
+FOUND = Compiled((POINTWISE, kernel("mm", 2500.0, kind="library", config="")))
 LATENCY = {("base", None): 1.0, ("new", None): 1.1, ("base", "base"): 1.01, ("new", "base"): 1.05}
 LATENCY |= {("base", "new"): 1.02, ("new", "new"): 1.06}
 
