@@ -16,12 +16,12 @@ from hud.accounts.keys import create_key
 from hud.models import Host
 from runner.client.hud import Hud as Client
 from runner.schema.protocol import OVERLAY_FOLDERS
+from tests.launch.test_sandbox import TRIAL
 from tests.support.hosts import ANSWERS_FOR_COMPILE, HostProcess, ticking
 from tests.support.servers import Hud
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.soak, pytest.mark.alone]
-SANDBOX = ["bwrap", "--ro-bind", "/", "/", "--unshare-net", "--die-with-parent", "true"]
 CHANGES = (  # of a file of torch/_inductor: what stands there, and what a commit writes in its place
     ("comment", "ir.py", "from __future__ import annotations", "from __future__ import annotations  # new"),
     ("slow", "config.py", "    simdlen: int | None = None", "    simdlen: int | None = 1"),  # no vectors
@@ -70,7 +70,7 @@ def host(
     hud: Hud, commits: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[HostProcess]:
     """A host that allows overlays, whose torch is the first commit."""
-    if not shutil.which("bwrap") or subprocess.run(SANDBOX, check=False).returncode:
+    if not shutil.which("bwrap") or subprocess.run(TRIAL, check=False).returncode:
         pytest.skip("bubblewrap is not installed, or this kernel lets nobody use it")
     _key, secret = create_key(name="host", scopes=["host"], who="test", host=Host.objects.create(name="here"))
     words = ["-m", "runner", "attach", "--hud", hud.url, "--key", secret, "--devices", "cpu"]
