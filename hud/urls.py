@@ -104,6 +104,7 @@ urlpatterns = [
     path("runs/<int:pk>/explain", run.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
     path("corrections/<int:pk>/", delete.correction, name="correction"),
+    path("corrections/<int:pk>/cancel", delete.cancel, name="correction_cancel"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/act", regressions.act, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),

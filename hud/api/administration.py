@@ -13,9 +13,9 @@ from pydantic import Field, create_model
 
 from hud.accounts import audit, ci_tokens
 from hud.accounts.access import address_of
-from hud.accounts.keys import create_key
+from hud.accounts.keys import create_key, effective_scopes
 from hud.accounts.limits import CI_KEYS, KEYS
-from hud.api.auth import who
+from hud.api.auth import caller_key, who
 from hud.api.experiments import stream_of
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections import background
@@ -270,3 +270,14 @@ def deletion_answer(response: HttpResponse, done: Deletion | Correction) -> Stat
 def get_correction(request: HttpRequest, correction_id: int) -> dict[str, Any]:
     """Get the progress of a correction in the background."""
     return background.COLUMNS.row(row_of(Correction, correction_id))
+
+
+@router.delete("/corrections/{int:correction_id}", response={200: CorrectionOut, 409: Error}, tags=["runs"])
+def cancel_correction(request: HttpRequest, correction_id: int) -> dict[str, Any]:
+    """Cancel a correction that has changed nothing yet; one that has goes on (409). Scopes as for asking for
+    it."""
+    row, key = row_of(Correction, correction_id), caller_key(request)
+    scopes = effective_scopes(key)
+    if not background.may_cancel(row, scopes=scopes, owner_id=key.owner_id, key_id=key.pk):
+        raise Problem(403, "a correction is cancelled with the scopes that asking for it takes")
+    return background.COLUMNS.row(background.cancel(row, who=who(request)))

@@ -12,13 +12,15 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Sum
 from django.utils import timezone
 
+from hud.accounts import audit
 from hud.accounts.audit import client_address
+from hud.accounts.roles import Scopes
 from hud.corrections import deletion, renaming, streams
-from hud.corrections.deletion import ChangedRows, Deletion
+from hud.corrections.deletion import ChangedRows, Deletion, may_delete
 from hud.corrections.renaming import Renaming
 from hud.corrections.streams import Merging
 from hud.ingest.runs import changing_references
-from hud.models import Alias, Correction, Run, Stream, Upload
+from hud.models import Alias, Correction, Measurement, Run, Stream, Upload
 from hud.problems import Problem, row_of
 from hud.tables.table import DataTable
 
@@ -29,6 +31,7 @@ COLUMNS = DataTable[Correction](
     links:dict[str,str]""",
     links=lambda row: {"self": f"/api/v1/corrections/{row.pk}"},
 )
+_NAMES = ("kind", "old", "new", "suite")  # of an alias
 logger = logging.getLogger(__name__)
 # By action: what counts, which of it are the rows, and what does a part and returns whether it was the last
 _Part = Callable[[Any, dict[str, Any], str], bool]
@@ -36,7 +39,7 @@ _ACTIONS: dict[str, tuple[type[ChangedRows], str, _Part]] = {
     f"{kind._meta.model_name}.delete": (
         Deletion,
         "points",
-        lambda done, of, who, kind=kind: deletion.delete_part(done, row_of(kind, of["id"]), who, PART),  # type: ignore[misc]
+        lambda done, of, who, kind=kind: deletion.delete_part(done, kind(pk=of["id"]), who, PART),  # type: ignore[misc]
     )
     for kind in (Run, Upload)
 }
@@ -50,21 +53,32 @@ _ACTIONS["stream.merge"] = (
 _ACTIONS["rename"] = (
     Renaming,
     "experiments",
-    lambda done, of, who: renaming.rename_part(done, Alias(**of, who=who), PART),
+    lambda done, of, who: renaming.rename_part(
+        done, Alias(**{name: of[name] for name in _NAMES}, who=who), PART
+    ),
 )
+# By action: what takes back, of one that is cancelled, what was done when it was asked for
+_RESTORE: dict[str, Callable[..., None]] = {
+    "run.delete": deletion.restore,
+    "upload.delete": deletion.restore,
+    "rename": renaming.restore_aliases,
+}
 
 
 def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion | Correction:
     """Delete a run or an upload; a large one in the background, of which a dry run says about how many points
-    go. Raise Problem."""
-    points = sum(run.points for run in deletion.runs_of(row))
+    go, and how many measurements. Raise Problem."""
+    runs = deletion.runs_of(row)
+    points = sum(run.points for run in runs)
     if points <= LARGE:
         return deletion.delete(row, who=who, dry_run=dry_run)
     if dry_run:
-        return Deletion(points=points)
+        of_upload = {"upload": row} if isinstance(row, Upload) else {}
+        measurements = Measurement.objects.filter(run__in=runs, **of_upload)
+        return Deletion(points=points, measurements=measurements.count())
     with changing_references():
-        deletion.set_aside(row)
-        return _begin(f"{row._meta.model_name}.delete", str(row), {"id": row.pk}, points, who)
+        about = {"id": row.pk, "before": deletion.set_aside(row)}
+        return _begin(f"{row._meta.model_name}.delete", str(row), about, points, who)
 
 
 def rename(
@@ -79,9 +93,12 @@ def rename(
     if dry_run:
         return Renaming(experiments=experiments)
     with changing_references():
+        before = renaming.aliases()
         renaming.keep_alias(alias)
-        names = {name: getattr(alias, name) for name in ("kind", "old", "new", "suite")}
-        return _begin("rename", str(alias), names, experiments, who)
+        after = renaming.aliases()
+        changed = {"kept": sorted(after - before), "replaced": sorted(before - after)}
+        names = {name: getattr(alias, name) for name in _NAMES}
+        return _begin("rename", str(alias), {**names, "before": changed}, experiments, who)
 
 
 def merge(stream: Stream, into: Stream, *, who: str) -> Merging | Correction:
@@ -89,9 +106,10 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging | Correction:
     points = stream.runs.aggregate(total=Sum("points"))["total"] or 0
     if points <= LARGE:
         return streams.merge(stream, into, who=who)
-    streams.check_mergeable(stream, into)
-    about = {"stream": stream.pk, "into": into.pk}
-    return _begin("stream.merge", f"stream {stream.name} into {into.name}", about, stream.series.count(), who)
+    with transaction.atomic():
+        stream, into = streams.to_be_merged(stream, into)
+        about, series = {"stream": stream.pk, "into": into.pk}, stream.series.count()
+        return _begin("stream.merge", f"stream {stream.name} into {into.name}", about, series, who)
 
 
 def _begin(action: str, subject: str, arguments: dict[str, Any], rows: int, who: str) -> Correction:
@@ -131,6 +149,35 @@ def run_part() -> bool:
     return True
 
 
+def may_cancel(row: Correction, *, scopes: Scopes, owner_id: int | None, key_id: int | None = None) -> bool:
+    """Return whether a caller may cancel a correction: who may ask for it."""
+    if row.action == "stream.merge":
+        return "rules" in scopes
+    if row.action == "rename":
+        return renaming.may_rename(row.arguments["kind"], row.arguments["old"], scopes)
+    kind = Run if row.action == "run.delete" else Upload
+    subject = kind._default_manager.filter(pk=row.arguments["id"]).first()
+    uploads = deletion.uploads_of(subject) if subject else []
+    return may_delete(uploads, scopes=scopes, owner_id=owner_id, key_id=key_id)
+
+
+def cancel(row: Correction, *, who: str) -> Correction:
+    """End a correction that waits, as if nobody had asked for it; what came in under a new name stays there.
+    Raise Problem 409 for one that has changed something."""
+    with transaction.atomic():
+        row = Correction.objects.select_for_update().get(pk=row.pk)  # waits for a part of it
+        if not row.waits:
+            words = "has ended" if row.finished else "is under way, and what it has changed stays so"
+            raise Problem(409, f"correction {row.pk} {words}")
+        if before := row.arguments.get("before"):
+            with changing_references():
+                _RESTORE[row.action](**before)
+        row.finished = timezone.now()
+        row.save(update_fields=["finished"])
+        audit.note(who=who, action=f"{row.action}.cancel", subject=row.subject)
+    return row
+
+
 def finish(done: ChangedRows | Correction) -> ChangedRows:
     """Return what a correction changed, once it is over. Raise Problem."""
     if isinstance(done, ChangedRows):
@@ -139,6 +186,6 @@ def finish(done: ChangedRows | Correction) -> ChangedRows:
         if not run_part():
             time.sleep(0.2)
         done.refresh_from_db()
-    if done.problem:
-        raise Problem(409, done.problem)
+    if done.state != "done":
+        raise Problem(409, done.problem or "it was cancelled")
     return _ACTIONS[done.action][0](**done.counts)

@@ -4,14 +4,15 @@ A dry run deletes and rolls back, so that it answers exactly what a deletion tak
 the judge takes them: compilations, unjudged runs, series in the order of their ids, then runs.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import product
 from typing import Any
 
-from django.db import models, transaction
+from django.db import IntegrityError, models, transaction
 from django.db.models import Count, Exists, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast, Concat
@@ -108,8 +109,9 @@ def runs_of(row: Run | Upload) -> list[Run]:
     return list(Run.objects.filter(Q(upload=row) | Q(pk__in=row.receipt.get("run_ids", []))))
 
 
-def set_aside(row: Run | Upload) -> None:
-    """Let what is deleted in parts come in again meanwhile, as new. Raise Problem."""
+def set_aside(row: Run | Upload) -> dict[str, dict[int, str]]:
+    """Let what is deleted in parts come in again meanwhile, as new; return what `restore` takes. Raise
+    Problem."""
     runs = runs_of(row)
     if isinstance(row, Run):
         if row.state in ACTIVE:
@@ -119,8 +121,20 @@ def set_aside(row: Run | Upload) -> None:
     else:
         uploads = [row]
         runs = [run for run in runs if {upload.pk for upload in uploads_of(run)} == {row.pk}]
-    _outdate([upload.pk for upload in uploads])
-    Run.objects.filter(pk__in=[run.pk for run in runs]).update(external_id=None)
+    content_keys = {upload.pk: upload.content_key for upload in uploads}
+    external_ids = {run.pk: run.external_id for run in runs if run.external_id is not None}
+    _outdate(content_keys)
+    Run.objects.filter(pk__in=external_ids).update(external_id=None)
+    return {"content_keys": content_keys, "external_ids": external_ids}
+
+
+def restore(content_keys: Mapping[str, str], external_ids: Mapping[str, str]) -> None:
+    """Undo `set_aside`, except for what came in again meanwhile."""
+    columns = (Upload, "content_key", content_keys), (Run, "external_id", external_ids)
+    for kind, column, values in columns:
+        for pk, value in values.items():
+            with suppress(IntegrityError), transaction.atomic():
+                kind._default_manager.filter(pk=pk).update(**{column: value})
 
 
 def may_delete(
@@ -139,9 +153,11 @@ def may_delete(
     )
 
 
-def uploads_of(run: Run) -> list[Upload]:
+def uploads_of(run: Run | Upload) -> list[Upload]:
     """Return the upload that made a run, and every other one to its stream that brought measurements of it. A
-    run of a host has none, also where its export was uploaded."""
+    run of a host has none, also where its export was uploaded; an upload has itself."""
+    if isinstance(run, Upload):
+        return [run]
     if run.upload_id is None:
         return []
     others = Q(stream=run.stream_id, receipt__contains={"run_ids": [run.pk]})

@@ -4,15 +4,17 @@ The old name is kept as an alias: what comes in under it later lands under the n
 rolls back. Locks as in `hud.corrections.deletion`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from hud.accounts import audit
+from hud.accounts.roles import Scopes
+from hud.corrections import waiting
 from hud.corrections.deletion import ChangedRows, delete_rows, judge_again, touch
 from hud.ingest.runs import changing_references
 from hud.models import (
@@ -36,10 +38,11 @@ from hud.problems import Problem
 from hud.sql import execute, fetch_tuples
 from hud.states.regressions import ACTIVE
 from runner.formats.scalars import nfc
-from runner.schema.devices import arch_key
+from runner.schema.devices import arch_key, is_named
 
 _OF_SUBJECT = ("run_id", "stream_id", "suite", "arch", "mode", "dtype")
 _OF_MERGE = ("merged_series", "moved_measurements", "dropped_measurements")
+_OF_ALIAS = ("kind", "suite", "old", "new", "who")
 KINDS = ("suite", "case", "arch", "host")
 _PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE own.experiment_id = pair.old"
 _ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that of the twin stays
@@ -103,9 +106,18 @@ def rename_part(done: Renaming, alias: Alias, most: int | None = None) -> bool:
     return True
 
 
+def may_rename(kind: str, old: str, scopes: Scopes) -> bool:
+    """Return whether a caller may rename this: with the scope `rules` an arch that names no device."""
+    return ("rules" if kind == "arch" and not is_named(old) else "admin") in scopes
+
+
 def keep_alias(alias: Alias) -> None:
-    """Keep it in place of another of its old name; its new name is one of its own from now on."""
+    """Keep it in place of another of its old name; its new name is one of its own from now on. Raise Problem
+    409 where a renaming in the background has its old name, or takes away the new one."""
     kind, suite, new = alias.kind, alias.suite, alias.new
+    goes = Q(arguments__old__in=[alias.old, new]) | Q(arguments__new=alias.old)
+    of_suite = Q(arguments__suite__in=[suite, ""]) if suite else Q()
+    waiting.check_none(goes & of_suite & Q(action="rename", arguments__kind=kind))
     Alias.objects.filter(kind=kind, old=new, **({"suite": suite} if suite else {})).delete()
     if Alias.objects.filter(kind=kind, suite="", old=new).exists():  # no longer in this suite
         Alias.objects.create(kind=kind, suite=suite, old=new, new=new, who=alias.who)
@@ -115,6 +127,19 @@ def keep_alias(alias: Alias) -> None:
         there = Alias.objects.filter(suite=new, kind=OuterRef("kind"), old=OuterRef("old"))
         Alias.objects.filter(Exists(there), suite=alias.old).delete()
         Alias.objects.filter(suite=alias.old).update(suite=new)
+
+
+def aliases() -> set[tuple[str, ...]]:
+    """Return kind, suite, old and new name and author of all aliases that people made."""
+    return set(Alias.objects.filter(kind__in=KINDS).values_list(*_OF_ALIAS))
+
+
+def restore_aliases(kept: Collection[Collection[str]], replaced: Collection[Collection[str]]) -> None:
+    """Undo `keep_alias`, which has kept some aliases in place of others."""
+    for alias in kept:
+        Alias.objects.filter(**dict(zip(_OF_ALIAS, alias, strict=True))).delete()
+    before = [Alias(**dict(zip(_OF_ALIAS, alias, strict=True))) for alias in replaced]
+    Alias.objects.bulk_create(before, ignore_conflicts=True)
 
 
 def _rename_host(done: Renaming, old: str, new: str) -> None:

@@ -7,10 +7,11 @@ from itertools import accumulate
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from hud.accounts import audit
+from hud.corrections import waiting
 from hud.corrections.deletion import ChangedRows, Deletion, delete_part, judge_again, touch
 from hud.corrections.deletion import delete as delete_upload
 from hud.corrections.renaming import merge_series, runs_that_come_twice
@@ -74,7 +75,9 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
         after = _settings(stream)
         if before["reference"] != after["reference"]:
             _judge_again([stream.pk])
-        detail = {name: value for name, value in after.items() if value != before[name]}
+        detail = dict(after.items() - before.items())
+        if detail.keys() & {"name", "front", "archived"}:
+            _check_not_merged(stream)
         if detail:
             audit.note(who=who, action="stream.change", subject=subject, detail=detail)
     return stream
@@ -85,8 +88,16 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
     Raise Problem."""
     done = Merging()
     with changing_references():
-        merge_part(done, stream, into, who)
+        merge_part(done, *to_be_merged(stream, into), who=who)
     return done
+
+
+def to_be_merged(stream: Stream, into: Stream) -> tuple[Stream, Stream]:
+    """Return both, with all streams locked, where the one can be merged into the other. Raise Problem."""
+    stream, into = _locked(stream, into)
+    check_mergeable(stream, into)
+    _check_not_merged(stream, into)
+    return stream, into
 
 
 def merge_part(done: Merging, stream: Stream, into: Stream, who: str, most: int | None = None) -> bool:
@@ -165,6 +176,7 @@ def delete(stream: Stream, *, who: str) -> None:
     with changing_references():
         (stream,) = _locked(stream)
         _check_removable(stream, "deleted")
+        _check_not_merged(stream)
         if filled := contents(stream):
             words = "delete them or merge it into another stream first"
             raise Problem(409, f"the stream {stream.name} has {', '.join(filled)}: {words}")
@@ -257,6 +269,13 @@ def _check_removable(stream: Stream, action: str) -> None:
     _check_not_front(stream, action)
     if Import.objects.filter(stream=stream, finished=None).exists():
         raise Problem(409, f"uploads to {stream.name} are being imported: wait until they have ended")
+
+
+def _check_not_merged(stream: Stream, into: Stream | None = None) -> None:
+    """Raise Problem 409 where a merge in the background has the stream, or takes away the one that it is to
+    be merged into. Several may be merged into one."""
+    goes = Q(arguments__stream__in=[one.pk for one in (stream, into) if one])
+    waiting.check_none((goes | Q(arguments__into=stream.pk)) & Q(action="stream.merge"))
 
 
 def _judge_again(stream_ids: Sequence[int]) -> None:

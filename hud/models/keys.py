@@ -150,7 +150,14 @@ class Correction(NamedRow):
 
     @property
     def state(self) -> str:
-        return "failed" if self.problem else "done" if self.finished else "running"
+        if self.problem or not self.finished:
+            return "failed" if self.problem else "running"
+        return "done" if self.counts else "cancelled"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has changed nothing yet."""
+        return not self.finished and not self.counts
 
 
 class IdempotencyKey(NamedRow):

@@ -203,7 +203,7 @@ def test_pages_and_api_say_how_far_it_is(client: Client) -> None:
     run = upload().runs.get()
     _key, secret = create_key(name="k", scopes=["run", "upload"], who="t")
     headers = {"authorization": f"Bearer {secret}"}
-    assert client.get(f"/runs/{run.pk}/delete").context["counts"] == {"points": CASES}
+    assert client.get(f"/runs/{run.pk}/delete").context["counts"] == {"points": CASES, "measurements": CASES}
     answer = client.delete(f"/api/v1/runs/{run.pk}", headers=headers)
     assert answer.status_code == HTTPStatus.ACCEPTED
     assert answer["Location"] == answer.json()["links"]["self"]

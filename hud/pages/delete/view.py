@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import scopes_of
+from hud.corrections import background
 from hud.corrections.background import delete
 from hud.corrections.deletion import may_delete, uploads_of
 from hud.models import Correction, Run, Upload
@@ -51,7 +52,23 @@ def correction(request: HttpRequest, pk: int) -> HttpResponse:
     """Show how far a deletion, renaming or merge in the background is."""
     row = get_object_or_404(Correction, pk=pk)
     counts = {name: count for name, count in row.counts.items() if count and name != "file_bytes"}
-    response = render(request, "delete/correction.html", {"row": row, "counts": counts})
+    context = {"row": row, "counts": counts, "may_cancel": row.waits and _may_cancel(request, row)}
+    response = render(request, "delete/correction.html", context)
     if row.finished:
         response["X-Poll"] = "stop"
     return response
+
+
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Correction, pk=pk)
+    if not _may_cancel(request, row):
+        raise PermissionDenied
+    try:
+        background.cancel(row, who=request.user.get_username())
+    except Problem as error:
+        messages.error(request, f"Not cancelled: {error}.")
+    return redirect("correction", pk=pk)
+
+
+def _may_cancel(request: HttpRequest, row: Correction) -> bool:
+    return background.may_cancel(row, scopes=scopes_of(request), owner_id=request.user.pk)

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from hud.accounts import audit
 from hud.accounts.access import scopes_of
 from hud.corrections.background import rename
-from hud.corrections.renaming import KINDS, Renaming
+from hud.corrections.renaming import KINDS, Renaming, may_rename
 from hud.models import Alias, Correction, Experiment
 from hud.problems import Problem
 from runner.schema.devices import is_named
@@ -27,8 +27,7 @@ def page(request: HttpRequest) -> HttpResponse:
     form = RenameForm(request.POST or None)
     preview: Renaming | None = None
     if form.is_valid():
-        is_naming = form.cleaned_data["kind"] == "arch" and not is_named(form.cleaned_data["old"])
-        if not is_naming and "admin" not in scopes_of(request):
+        if not may_rename(form.cleaned_data["kind"], form.cleaned_data["old"], scopes_of(request)):
             raise PermissionDenied
         dry_run = "confirmed" not in request.POST
         try:

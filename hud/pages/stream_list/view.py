@@ -97,6 +97,8 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
         done = _do(action, stream, form.cleaned_data, who)
     except Problem as error:
         messages.error(request, f"Nothing was changed: {error}.")
+        if correction := error.extra.get("correction"):
+            return redirect("correction", pk=correction)
     else:
         if isinstance(done, Correction):
             return redirect("correction", pk=done.pk)
