@@ -55,10 +55,7 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
         stream = _locked(stream)[0]
         subject, before = f"stream {stream.name}", _settings(stream)
         if changes.title is not None:
-            if not changes.title.isprintable() or INVISIBLE.search(changes.title):
-                words = "a title has no control, zero-width or bidirectional characters"
-                raise Problem(422, words, at="/title")
-            stream.title = changes.title
+            stream.title = _printable(changes.title)
         if changes.name is not None and changes.name != stream.name:
             _rename(stream, changes.name)
         if changes.archived is False:
@@ -75,7 +72,7 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
         after = _settings(stream)
         if before["reference"] != after["reference"]:
             _judge_again([stream.pk])
-        detail = dict(after.items() - before.items())
+        detail = {name: value for name, value in after.items() if value != before[name]}
         if detail.keys() & {"name", "front", "archived"}:
             _check_not_merged(stream)
         if detail:
@@ -214,6 +211,13 @@ def _settings(stream: Stream) -> dict[str, object]:
     reference = stream.reference.name if stream.reference else ""
     shown = {"name": stream.name, "title": stream.title, "reference": reference}
     return {**shown, "front": stream.is_front, "archived": stream.archived is not None}
+
+
+def _printable(title: str) -> str:
+    """Return the title. Raise Problem 422 for what a page would not show."""
+    if not title.isprintable() or INVISIBLE.search(title):
+        raise Problem(422, "a title has no control, zero-width or bidirectional characters", at="/title")
+    return title
 
 
 def _rename(stream: Stream, name: str) -> None:
