@@ -296,8 +296,8 @@ def delete_run(
     request: HttpRequest, response: HttpResponse, run_id: int, dry_run: bool = False
 ) -> Status[dict[str, Any]]:
     """Delete a run that has ended, with everything that only it has; one with more than 5,000 results in the
-    background (202), of which `dry_run` counts points and measurements alone. Series that stay are judged again. This takes the scope `run` too, unless the run came
-    in uploads of the key's owner within a day."""
+    background (202), of which `dry_run` counts points and measurements alone. Series that stay are judged
+    again. This takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
     run = row_of(Run, run_id)
     check_may_delete(request, uploads_of(run))
     return deletion_answer(response, background.delete(run, who=who(request), dry_run=dry_run))
