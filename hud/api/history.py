@@ -11,8 +11,10 @@ from pydantic import Field
 from hud.api.experiments import stream_of
 from hud.api.schemas import Error, Filter, of_table
 from hud.archive import ask
+from hud.archive.months import WRITTEN_EVERY_H
 
 router = Router(tags=["reading"])
+_WRITTEN = f"within {WRITTEN_EVERY_H} h"
 
 
 class _HistoryQuery(Filter):
@@ -39,7 +41,9 @@ class HistoryOut(Schema):
     stream: str
     first: date | None = Field(description="of the archived months in question; null: there is none")
     last: date | None
-    points: int
+    changed_months: list[date] = Field(description=f"in PostgreSQL since they were written, {_WRITTEN}")
+    unwritten_months: list[date] = Field(description=f"closed ones, which this does not know, {_WRITTEN}")
+    points: int = Field(description="of these months in the archive, whatever their suite and metric")
     totals: list[dict[str, Any]] = Field(description="of everything, then of each suite or month")
     items: list[ChangeOut] = Field(description="the largest changes, at most 200")
 

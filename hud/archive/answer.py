@@ -106,6 +106,7 @@ def answer(asked: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     import duckdb  # noqa: PLC0415 - below the limits
 
     database = duckdb.connect(config={"threads": 2, "memory_limit": f"{asked['memory_mib']}MiB"})
+    database.execute("SET enable_progress_bar = false")  # after 2 s it would go to standard output
     database.execute(f"SET temp_directory = ''; SET allowed_directories = {[asked['folder']]}")
     database.execute("SET enable_external_access = false; SET lock_configuration = true")
     columns = asked["series"]

@@ -7,22 +7,27 @@ import logging
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from django.conf import settings
 
 from hud.archive import answer
-from hud.archive.months import local_path
+from hud.archive.months import closed_months, local_path
 from hud.judging.compare.sides import environments_of
 from hud.models import VERDICT_CODES, ArchivedMonth, Experiment, Metric, Series, Stream
 from hud.models.archive import POINTS
 from hud.points.kept import Kept
+from hud.points.streams import measured_by
 from hud.problems import Problem
 from hud.runs.branches import stored_names
 from hud.sql import fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
+from runner.formats.errors import Fault
 
 logger = logging.getLogger(__name__)
 REGRESSED, COMPARED, FLAGGED = "regressed", "compared", "flagged"
@@ -35,10 +40,12 @@ MOST_MONTHS = 36
 _MOST_ITEMS, _MOST_SERIES = 200, 200_000
 _WINDOW = timedelta(days=14)
 _LIMIT_S, _MEMORY_MIB = 20, 1024
+_WAIT_S = 10
 _TOO_MUCH = "this question is too large, choose fewer months, a suite or a metric: it"
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 _kept = Kept(most=20)
 _ASKING = threading.BoundedSemaphore(1)  # of one question at a time in a web process
+_COMING = threading.BoundedSemaphore(3)  # with those that wait: of four threads one is left for pages
 
 
 @dataclass(frozen=True)
@@ -83,24 +90,66 @@ class HistoryAnswer:
 
     first: date | None = None  # of the archived months in question; None: there is none
     last: date | None = None
-    points: int = 0
+    changed_months: list[date] = field(default_factory=list)  # since they were written
+    unwritten_months: list[date] = field(default_factory=list)
+    points: int = 0  # of these months, whatever their suite and metric
     size_bytes: int = 0
     totals: list[dict[str, Any]] = field(default_factory=list)
     items: list[SeriesChange] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("first", "last", "points", "totals")}
+        names = ("first", "last", "changed_months", "unwritten_months", "points", "totals")
+        return {name: getattr(self, name) for name in names}
 
 
 def ask(question: Question, stream: Stream) -> HistoryAnswer:
-    """Return the answer: 1 statement, and up to 5 where it is not kept. Raise Problem."""
-    newest = ArchivedMonth.objects.filter(stream=stream, points__gt=0).order_by("-month")[: question.months]
-    months = list(newest)
-    if not months or (question.kind == COMPARED and not (question.base and question.head)):
-        return HistoryAnswer(months[-1].month, months[0].month) if months else HistoryAnswer()
+    """Return the answer: 2 statements, and up to 5 where it is not kept. Raise Problem."""
+    if question.kind == COMPARED:
+        sides = {"base": "Torch before", "head": "Torch after"}
+        missing = [name for name in sides if not getattr(question, name)]
+        _refuse({f"?{name}": f"{sides[name]} ({name}) is missing" for name in missing})
+    archived = list(ArchivedMonth.objects.filter(stream=stream).order_by("-month"))
+    months = [row for row in archived if row.points][: question.months]
+    first = months[-1].month if len(months) == question.months else date.min
+    written = {row.month: row.versions for row in reversed(archived) if row.month >= first}
+    now = {month.month: month.versions for month in closed_months(stream.pk, first)}
     key = question, tuple(row.path for row in months)
-    answered: HistoryAnswer = _kept.get(key, lambda: _answer(question, stream, months))
-    return answered
+
+    def in_turn() -> HistoryAnswer:
+        with _turn():  # for which another may have had the same answer made
+            kept: HistoryAnswer = _kept.get(key, lambda: _answer(question, stream, months))
+            return kept
+
+    return replace(
+        _kept.get(key, in_turn) if months else HistoryAnswer(),
+        changed_months=[month for month in written if written[month] != now.get(month)],
+        unwritten_months=[month for month in now if month not in written],
+    )
+
+
+def _refuse(faults: Mapping[str, str]) -> None:
+    """Raise Problem 422 if there are any, by their places."""
+    if faults:
+        errors = [Fault(at, detail) for at, detail in faults.items()]
+        raise Problem(422, "; ".join(faults.values()), errors=errors)
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Return an unknown name and the known ones that are like it."""
+    alike = get_close_matches(name, [*known], 3)
+    return repr(name) + (f", perhaps {' or '.join(alike)}" if alike else "")
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until no other question is being answered. Raise Problem 503 after a while, and where others
+    wait."""
+    with ExitStack() as stack:
+        for semaphore, wait_s in ((_COMING, 0), (_ASKING, _WAIT_S)):
+            if not semaphore.acquire(timeout=wait_s):
+                raise Problem(503, "other questions are being answered; try again", retry_after_s=2)
+            stack.callback(semaphore.release)
+        yield
 
 
 def torches() -> list[str]:
@@ -112,6 +161,12 @@ def torches() -> list[str]:
 
 
 def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> HistoryAnswer:
+    environments: dict[str, tuple[int, ...]] = {"base": (), "head": ()}
+    if question.kind == COMPARED:
+        sides = {"base": question.base, "head": question.head}
+        environments = {name: environments_of(torch) for name, torch in sides.items()}
+        unknown = {f"?{name}": torch for name, torch in sides.items() if not environments[name]}
+        _refuse({at: f"nothing ran with torch {_near(torch, torches())}" for at, torch in unknown.items()})
     series = fetch_tuples(
         """
         SELECT s.id, CASE k.direction WHEN 'down' THEN 1 ELSE -1 END,
@@ -125,6 +180,15 @@ def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> 
     )
     if len(series) > _MOST_SERIES:
         raise Problem(422, f"these are more than {_MOST_SERIES:,} series: choose a suite or a metric")
+    if not series:
+        known_suites = {suite for _subject, suite in measured_by(stream)}
+        known_metrics = Metric.objects.exclude(direction="none").values_list("name", flat=True)
+        faults = {}
+        if question.suite and question.suite not in known_suites:
+            faults["?suite"] = f"{stream.name} has no suite {_near(question.suite, known_suites)}"
+        if question.metric and question.metric not in known_metrics:
+            faults["?metric"] = f"no metric with a direction is {_near(question.metric, known_metrics)}"
+        _refuse(faults)
     ids, signs, parts, suites = zip(*series, strict=True) if series else ((), (), (), ())
     classes = dict(fetch_tuples("SELECT id, dense_rank() OVER (ORDER BY class_key) FROM hud_environment"))
     first = months[-1].month
@@ -140,8 +204,7 @@ def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> 
             "least": question.least,
             "most": _MOST_ITEMS,
             "regressed": VERDICT_CODES["regressed"],
-            "base": environments_of(question.base) if question.base else (),
-            "head": environments_of(question.head) if question.head else (),
+            **environments,
         },
     )
     names = dict(zip(parts, suites, strict=True))
@@ -151,18 +214,15 @@ def _answer(question: Question, stream: Stream, months: list[ArchivedMonth]) -> 
     return HistoryAnswer(
         first,
         months[0].month,
-        sum(row.points for row in months),
-        sum(row.size_bytes for row in months),
-        rows["totals"],
-        _changes(rows["items"]),
+        points=sum(row.points for row in months),
+        size_bytes=sum(row.size_bytes for row in months),
+        totals=rows["totals"],
+        items=_changes(rows["items"]),
     )
 
 
 def _run(question: str, **asked: Any) -> dict[str, list[dict[str, Any]]]:
-    """Ask in a process that knows none of this one's variables. Raise Problem if it takes too much, or if
-    another question is being answered."""
-    if not _ASKING.acquire(blocking=False):
-        raise Problem(503, "another question is being answered; try again", retry_after_s=2)
+    """Ask in a process that knows none of this one's variables. Raise Problem if it takes too much."""
     body = {"question": question, "folder": f"{settings.HUD_DATA}/archive/", **asked}
     try:
         process = subprocess.run(
@@ -175,8 +235,6 @@ def _run(question: str, **asked: Any) -> dict[str, list[dict[str, Any]]]:
         )
     except subprocess.TimeoutExpired as error:
         raise Problem(503, f"{_TOO_MUCH} took over {_LIMIT_S} s") from error
-    finally:
-        _ASKING.release()
     if process.returncode:
         reason = process.stderr.decode("utf-8", "replace")[-2000:]
         logger.error("the archive did not answer: %s", reason)

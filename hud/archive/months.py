@@ -25,7 +25,9 @@ from hud.models.archive import POINTS, SAMPLES
 from hud.server.embedded import make_folder
 from hud.sql import execute, fetch_tuples, int_array
 
+WRITTEN_EVERY_H = 6  # by `tick`
 _MONTH = "date_trunc('month', {} AT TIME ZONE 'UTC')::date"
+_START = "({}::timestamp AT TIME ZONE 'UTC')"  # of a month
 _VERSIONS = "md5(string_agg(concat_ws(' ', id, xmin, ctid), ',' ORDER BY id))"
 # The condition is of the statement's own snapshot: what is replaced later is locked, or another row by then
 _SAMPLES = f"""hud_detailedmeasurement WHERE run_id = ANY(%(runs)s::int[]) AND samples IS NOT NULL
@@ -49,18 +51,22 @@ class ClosedMonth:
         return {"runs": int_array(self.run_ids), "versions": self.versions}
 
 
-def closed_months(only: ArchivedMonth | ClosedMonth | None = None) -> list[ClosedMonth]:
-    """Return the closed months that have runs, or `only` this one: 1 statement."""
+def closed_months(
+    stream_id: int | None = None, first: date = date.min, last: date = date.max
+) -> list[ClosedMonth]:
+    """Return the closed months that have runs, of one stream or all, from one month to another: 1 statement,
+    which reads the runs of a stream in these months by an index."""
     rows = fetch_tuples(
         f"""
         SELECT stream_id, {_MONTH.format("order_time")},
             {_VERSIONS}, array_agg(id ORDER BY id)
-        FROM hud_run WHERE order_time < {_MONTH.format("now()")}::timestamp AT TIME ZONE 'UTC'
-            AND (%(stream)s::int IS NULL OR stream_id = %(stream)s)
-            AND (%(month)s::date IS NULL OR {_MONTH.format("order_time")} = %(month)s)
+        FROM hud_run WHERE (%(stream)s::int IS NULL OR stream_id = %(stream)s)
+            AND order_time >= {_START.format("%(first)s::date")}
+            AND order_time < {_START.format(_MONTH.format("now()"))}
+            AND order_time < {_START.format("(%(last)s::date + interval '1 month')")}
         GROUP BY 1, 2 ORDER BY 1, 2
         """,  # noqa: S608 — constants of this module  # nosec B608
-        {"stream": only and only.stream_id, "month": only and only.month},
+        {"stream": stream_id, "first": first, "last": last},
     )
     return [ClosedMonth(*row) for row in rows]
 
@@ -160,4 +166,5 @@ class OldSamples:
         old = ArchivedMonth.objects.filter(month__lt=before, sampled__gt=0) if self._days else ()
         for row in old:
             if files.exists(row.file(SAMPLES)):
-                yield from (month for month in closed_months(row) if month.versions == row.versions)
+                closed = closed_months(row.stream_id, row.month, row.month)
+                yield from (month for month in closed if month.versions == row.versions)

@@ -38,7 +38,7 @@ def write(month: ClosedMonth) -> ArchivedMonth | None:
     with ExitStack() as stack:
         outputs = {kind: stack.enter_context(TemporaryFile()) for kind in (POINTS, SAMPLES)}
         rows, digest = _content(month, archived, outputs)
-        if closed_months(month) != [month]:
+        if closed_months(month.stream_id, month.month, month.month) != [month]:
             return None
         if archived and archived.digest == digest and has_files(archived):
             archived.versions = month.versions

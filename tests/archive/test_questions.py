@@ -11,16 +11,21 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Browser
+from pytest_django import DjangoAssertNumQueries
 
 from hud.archive import answer, ask, write
 from hud.archive.ask import COMPARED, FLAGGED, REGRESSED, Question
+from hud.corrections.streams import merge
 from hud.models import VERDICT_CODES, Point, Run, Series, Stream
 from hud.points.kept import Kept
+from hud.points.write import note_subjects, touch_runs
 from hud.problems import Problem
 from tests.pages.test_every_page import World, _walk
 from tests.support.contents import ATTACK, LONG
@@ -32,6 +37,7 @@ from tests.support.factories import (
     create_user,
 )
 from tests.support.servers import Hud
+from tests.support.waiting import wait_for
 
 FIRST = datetime(2025, 1, 1, 3, tzinfo=UTC)
 DAYS = 150
@@ -206,7 +212,6 @@ def test_two_versions_of_torch(stream: Stream) -> None:
     assert {change.series.pk: change.worse for change in found.items} == {
         series: worse for (series, _class), (*_, worse) in sides.items() if abs(worse) >= 0.1
     }
-    assert ask.ask(Question(COMPARED, base=OLD, head="3.0"), stream).totals[0]["series"] == 0
 
 
 def test_what_a_threshold_would_have_flagged(stream: Stream) -> None:
@@ -245,7 +250,6 @@ def test_months_suite_and_metric_bound_a_question(stream: Stream) -> None:
         ("timm", "abs_latency")
     }
     assert min(change.time.month for change in of_two.items if change.time) == 4
-    assert ask.ask(Question(suite="none"), stream).items == []
     assert ask.ask(Question(), Stream.objects.create(name="empty")).first is None
 
 
@@ -253,10 +257,90 @@ def test_an_answer_is_kept_until_a_month_is_written_anew(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ask.ask(Question(), stream)
-    assert ask.ask(Question(), stream) is first
+    assert ask.ask(Question(), stream).items is first.items
     Run.objects.filter(stream=stream).order_by("pk").first().delete()  # type: ignore[union-attr]
     list(write.write_due())
-    assert ask.ask(Question(), stream) is not first
+    assert ask.ask(Question(), stream).items is not first.items
+
+
+def changed_and_unwritten(stream: Stream, **question: Any) -> tuple[list[int], list[int]]:
+    """Return the months that an answer names, by their numbers."""
+    answer = ask.ask(Question(**question), stream)
+    return [month.month for month in answer.changed_months], [m.month for m in answer.unwritten_months]
+
+
+def test_an_answer_names_months_that_changed_or_are_not_written(stream: Stream, client: Client) -> None:
+    assert changed_and_unwritten(stream) == ([], [])
+    first = ask.ask(Question(), stream)
+    Run.objects.filter(stream=stream, order_time__month=2).delete()
+    touch_runs([Run.objects.filter(stream=stream, order_time__month=4).latest("pk").pk])
+    for order_time in (datetime(2024, 12, 5, tzinfo=UTC), datetime(2025, 6, 5, tzinfo=UTC), timezone.now()):
+        create_run(order_time=order_time, stream=stream)
+    assert changed_and_unwritten(stream) == ([2, 4], [12, 6])
+    assert ask.ask(Question(), stream).items is first.items, "as the archive has it"
+    assert changed_and_unwritten(stream, months=2) == ([4], [6])
+    assert changed_and_unwritten(Stream.objects.get(name="other")) == ([], [])
+    called = client.get("/api/v1/history?stream=story").json()
+    assert called["changed_months"] == ["2025-02-01", "2025-04-01"]
+    assert called["unwritten_months"] == ["2024-12-01", "2025-06-01"]
+    assert client.get("/history.json?stream=story").json()["changed_months"] == called["changed_months"]
+    page = client.get("/history/?stream=story").content.decode()
+    assert [f"{month} 2025" in page for month in ("February", "April", "June", "May")] == [True] * 3 + [False]
+    list(write.write_due())
+    assert changed_and_unwritten(stream) == ([], [])
+
+
+def test_the_months_are_told_by_one_statement(
+    stream: Stream, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    ask.ask(Question(), stream)
+    with django_assert_num_queries(2):
+        ask.ask(Question(), stream)
+
+
+def test_a_merged_stream_awaits_the_writing_of_its_months(stream: Stream, client: Client) -> None:
+    into = Stream.objects.create(name="joint", is_front=True)
+    merge(stream, into, who="t")
+    called = client.get("/api/v1/history?stream=story").json()
+    assert (called["stream"], called["first"], called["totals"]) == ("joint", None, [])
+    assert called["unwritten_months"] == [f"2025-0{month}-01" for month in range(1, 6)]
+    assert "May 2025" in client.get("/history/?stream=joint").content.decode()
+    list(write.write_due())
+    assert changed_and_unwritten(into) == ([], [])
+    assert ask.ask(Question(), into).totals[0]["series"] > 0
+
+
+@pytest.mark.parametrize(
+    ("query", "places", "named"),
+    [
+        ("suite=mirco", ["?suite"], "micro"),
+        ("suite=timm&metric=abs_latancy", ["?metric"], "abs_latency"),
+        ("question=flagged&suite=mirco&metric=abs_latancy", ["?suite", "?metric"], "abs_latency"),
+        (f"question=compared&base={OLD}", ["?head"], ""),
+        (f"question=compared&head={NEW}", ["?base"], ""),
+        ("question=compared", ["?base", "?head"], ""),
+        (f"question=compared&base={OLD}&head=2.13.9", ["?head"], NEW),
+        (f"question=compared&base=2.12.9&head={NEW}&suite=mirco", ["?base"], OLD),
+    ],
+)
+def test_what_is_unknown_is_named(
+    stream: Stream, client: Client, query: str, places: list[str], named: str
+) -> None:
+    note_subjects(Point.objects.values_list("run", "series"))
+    refused = client.get(f"/api/v1/history?stream=story&{query}")
+    assert (refused.status_code, [error["pointer"] for error in refused.json()["errors"]]) == (422, places)
+    assert named in refused.json()["detail"]
+    assert client.get(f"/history.json?stream=story&{query}").status_code == 422
+    page = client.get(f"/history/?stream=story&{query}")
+    assert (page.status_code, page.context["problem"]) == (200, refused.json()["detail"])
+
+
+def test_known_names_without_a_series_are_answered(stream: Stream) -> None:
+    create_metric("compression_ratio")
+    create_environment(torch="3.0")
+    note_subjects(Point.objects.values_list("run", "series"))
+    assert ask.ask(Question(suite="timm", metric="compression_ratio"), stream).totals[0]["series"] == 0
+    assert ask.ask(Question(COMPARED, base=OLD, head="3.0"), stream).totals[0]["series"] == 0
 
 
 def ask_process(statement: str) -> subprocess.CompletedProcess[bytes]:
@@ -300,6 +384,11 @@ def test_the_process_reads_the_archive_alone_and_takes_little(statement: str, wo
     assert not Path("/tmp/written.csv").exists()
 
 
+def test_a_slow_statement_writes_no_progress_into_the_answer() -> None:
+    process = ask_process("SELECT current_setting('enable_progress_bar') AS shown")
+    assert json.loads(process.stdout) == {"items": [{"shown": False}]}
+
+
 def test_a_question_that_takes_too_long_is_a_problem(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "_LIMIT_S", 0.01)
     with pytest.raises(Problem, match="too large") as raised:
@@ -309,8 +398,38 @@ def test_a_question_that_takes_too_long_is_a_problem(stream: Stream, monkeypatch
     monkeypatch.setattr(ask, "_MEMORY_MIB", 1)
     with pytest.raises(Problem, match="memory"):
         ask.ask(Question(), stream)
-    with ask._ASKING, pytest.raises(Problem, match="another question"):
-        ask.ask(Question(), stream)
+
+
+def test_a_question_waits_for_another_and_shares_its_answer(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ask.ask(Question(), stream)
+    answered, same = ask._kept, Kept(most=20)
+    monkeypatch.setattr(ask, "_kept", same)
+
+    def answer_another() -> None:
+        with ask._ASKING:
+            begun.set()
+            wait_for(lambda: ask._COMING._value < 3, "the question waits")
+            same.keep({key: value for key, (_at, value) in answered._values.items()})
+
+    begun, another = Event(), Thread(target=answer_another)
+    another.start()
+    assert begun.wait(60)
+    assert ask.ask(Question(), stream).items is first.items
+    another.join()
+
+
+def test_a_question_waits_no_longer_and_beside_no_more_than_a_process_bears(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    with ask._COMING, ask._COMING, ask._COMING:
+        refused = client.get("/api/v1/history?stream=story")
+        assert (refused.status_code, refused["Retry-After"]) == (503, "2")
+    monkeypatch.setattr(ask, "_WAIT_S", 0)
+    with ask._ASKING:
+        assert client.get("/api/v1/history?stream=story").status_code == 503
+    assert client.get("/api/v1/history?stream=story").status_code == 200
 
 
 def test_page_and_api_have_the_same_rows_and_take_bounded_parameters(stream: Stream, client: Client) -> None:
@@ -337,7 +456,7 @@ def test_the_page_of_each_question_fits_a_desk_and_a_phone(
     browser: Browser, live_hud: Hud, data: Path, settings: Any, client: Client
 ) -> None:
     settings.HUD_DATA = data
-    grow()
+    create_run(order_time=FIRST - timedelta(days=9), stream=grow())
     client.force_login(create_user())
     context, walk = _walk(browser, World(live_hud, client, {}))
     for kind, heads in ((REGRESSED, 1), (COMPARED, 2), (FLAGGED, 2)):

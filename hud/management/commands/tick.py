@@ -25,7 +25,7 @@ from hud.runs import matching, schedules, tasks
 logger = logging.getLogger(__name__)
 _PRUNE_EVERY_S, _PRUNE_S = 24 * 3600, 1
 _COMMITS_EVERY_S = 300
-_ARCHIVE_AFTER_S, _ARCHIVE_EVERY_S = 60, 6 * 3600
+_ARCHIVE_AFTER_S = 60
 _LONG_GAP = timedelta(days=7)
 
 
@@ -87,7 +87,7 @@ class Command(RoundsCommand):
     def archive(self) -> None:
         """Start a process that writes the months that are due. Only one at a time writes."""
         if time.monotonic() >= self.archive_at:
-            self.archive_at = time.monotonic() + _ARCHIVE_EVERY_S
+            self.archive_at = time.monotonic() + months.WRITTEN_EVERY_H * 3600
             if any(months.due()):
                 command = ["nice", sys.executable, str(settings.BASE_DIR / "manage.py"), "archive"]
                 self.archiving = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -1,6 +1,8 @@
 """Questions over whole histories, which the archive answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from django import forms
@@ -11,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from hud.archive import ask
 from hud.archive.ask import COMPARED, FLAGGED, REGRESSED, HistoryAnswer, Question, SeriesChange
+from hud.archive.months import WRITTEN_EVERY_H
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import number, parameter, words
 from hud.problems import Problem
@@ -108,6 +111,11 @@ _TOTALS = {
 }  # fmt: skip
 
 
+def _months(months: Sequence[date]) -> str:
+    more = f" and {len(months) - 6} more" if len(months) > 6 else ""
+    return ", ".join(f"{month:%B %Y}" for month in months[-6:]) + more
+
+
 def history(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(HistoryFilters, request.GET, data_format)
     stream, problem, answer = streams.of_request(request), "", HistoryAnswer()
@@ -129,6 +137,9 @@ def history(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "question": question,
         "answer": answer,
         "problem": problem,
+        "changed": _months(answer.changed_months),
+        "unwritten": _months(answer.unwritten_months),
+        "written_every_h": WRITTEN_EVERY_H,
         "form": query_string.filter_form(
             filters,
             offered={"question": list(ask.KINDS.items()), "base": versions, "head": versions},
