@@ -15,6 +15,7 @@ from typing import Any
 from hud.hosts import queues
 from hud.replica import REPLICA
 from hud.server import embedded, names
+from runner.schema.variables import env_integer, env_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 _REPOSITORY, _SCOPE = r"[\w.-]{1,39}/[\w.-]{1,100}", "(read|upload|run|code)"
@@ -25,17 +26,6 @@ def env_bool(name: str, default: bool) -> bool:
     if value not in {"", "0", "1"}:
         raise ValueError(f"{name} is {value!r}; it must be 0 or 1")
     return default if value == "" else value == "1"
-
-
-def env_number(name: str, default: float, *, or_zero: bool = False) -> float:
-    value = os.environ.get(name, "")
-    try:
-        number = float(value) if value else default
-    except ValueError:
-        raise ValueError(f"{name} is {value!r}; it must be a number") from None
-    if not (0 < number < 1e12 or (or_zero and number == 0)):
-        raise ValueError(f"{name} is {value!r}; it must be above 0" + (", or 0" if or_zero else ""))
-    return number
 
 
 def link_template(name: str) -> str:
@@ -89,26 +79,27 @@ HUD_FILES = os.environ.get("HUD_FILES", "").rstrip("/")  # of tasks and imports,
 if HUD_FILES and not re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/[\w./-]+)?", HUD_FILES):
     raise ValueError(f"HUD_FILES is {HUD_FILES!r}; it must be s3://BUCKET or s3://BUCKET/PREFIX")
 HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
-HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
-HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
-HUD_MAX_IMPORT_RECORDS = int(env_number("HUD_MAX_IMPORT_RECORDS", 1_000_000))  # in one import job
-HUD_IMPORT_MEMORY_MIB = int(env_number("HUD_IMPORT_MEMORY_MIB", 1024))  # that an import job may take
+HUD_MAX_BODY_BYTES = env_integer("HUD_MAX_BODY_BYTES", 32 * 2**20)  # inflated
+HUD_MAX_RECORDS = env_integer("HUD_MAX_RECORDS", 20_000)  # in one request
+HUD_MAX_IMPORT_RECORDS = env_integer("HUD_MAX_IMPORT_RECORDS", 1_000_000)  # in one import job
+HUD_IMPORT_MEMORY_MIB = env_integer("HUD_IMPORT_MEMORY_MIB", 1024)  # that an import job may take
 HUD_IMPORT_S = env_number("HUD_IMPORT_S", 600)  # for one attempt of an import job
 HUD_IMPORT_ATTEMPTS = 3  # processes that may die over one import job
 HUD_READ_S = env_number("HUD_READ_S", 30)  # for receiving a request
-HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # by one key
-HUD_UPLOAD_BYTES_PER_DAY = int(env_number("HUD_UPLOAD_BYTES_PER_DAY", 20 * 2**30))  # by one key
-HUD_HOST_BYTES_PER_DAY = int(env_number("HUD_HOST_BYTES_PER_DAY", 20 * 2**30))  # logs and artifacts of one
-HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one address
-HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in 5 minutes, by account and address
+HUD_UPLOADS_PER_MINUTE = env_integer("HUD_UPLOADS_PER_MINUTE", 600)  # by one key
+HUD_UPLOAD_BYTES_PER_DAY = env_integer("HUD_UPLOAD_BYTES_PER_DAY", 20 * 2**30)  # by one key
+HUD_HOST_BYTES_PER_DAY = env_integer("HUD_HOST_BYTES_PER_DAY", 20 * 2**30)  # logs and artifacts of one
+HUD_WRONG_KEYS = env_integer("HUD_WRONG_KEYS", 30)  # a minute, from one address
+HUD_WRONG_PASSWORDS = env_integer("HUD_WRONG_PASSWORDS", 10)  # in 5 minutes, by account and address
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
-HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
+WEB_CONCURRENCY = env_integer("WEB_CONCURRENCY", 2)  # which gunicorn reads too
+HUD_RUNS_PER_MINUTE = env_integer("HUD_RUNS_PER_MINUTE", 60)  # started by one key
 HUD_ACCESS_LOG = env_bool("HUD_ACCESS_LOG", default=PRODUCTION)  # a line of JSON for each request
 HUD_PUBLIC_URL = os.environ.get("HUD_PUBLIC_URL", "").rstrip("/")  # of links in messages
 HUD_WEBHOOK_PRIVATE = env_bool("HUD_WEBHOOK_PRIVATE", default=False)  # webhooks may have private addresses
 # of mail, under Django's names; without a host none is sent
 EMAIL_HOST = os.environ.get("EMAIL_HOST", "")
-EMAIL_PORT = int(env_number("EMAIL_PORT", 25))
+EMAIL_PORT = env_integer("EMAIL_PORT", 25)
 EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
 EMAIL_USE_TLS = env_bool("EMAIL_USE_TLS", default=False)

@@ -51,6 +51,7 @@ CHROMIUM_FLAGS = [
 LONGEST = (
     "test_faults.py",
     "test_up.py",
+    "test_replica.py",
     "test_every_page.py",
     "test_browser_rerun.py",
     "test_torchdynamo.py",
@@ -79,6 +80,8 @@ LONGEST = (
     "test_graph_facts.py",
     "test_import_processes.py",
     "test_migrations.py",
+    "test_months.py",
+    "test_checks.py",
     "test_stalled_senders.py",
     "test_export.py",
     "test_xla.py",

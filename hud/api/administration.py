@@ -16,6 +16,7 @@ from hud.accounts.access import address_of
 from hud.accounts.keys import create_key, effective_scopes
 from hud.accounts.limits import CI_KEYS, KEYS
 from hud.api.auth import caller_key, who
+from hud.api.cursors import IdCursor, cursor_to
 from hud.api.experiments import stream_of
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections import background
@@ -182,7 +183,7 @@ class _AuditQuery(Filter):
     subject: str = Field("", max_length=200)
     since: date | None = Field(None, alias="from")
     until: date | None = Field(None, alias="to")
-    cursor: int | None = Field(None, ge=1, le=2**31 - 1)
+    cursor: IdCursor = ""
     limit: int = Field(100, ge=1, le=1000)
 
 
@@ -201,7 +202,7 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
     rows, next_before = audit.read(given.model_dump() | {"before": given.cursor}, given.limit)
-    return {"items": audit.COLUMNS.rows(rows), "next": next_before and str(next_before)}
+    return {"items": audit.COLUMNS.rows(rows), "next": next_before and cursor_to(next_before)}
 
 
 class GithubTokenIn(StrictBody):

@@ -11,6 +11,7 @@ from ninja.schema import Schema
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
+from hud.api.cursors import IdCursorFrom0, cursor_to
 from hud.api.schemas import SHOWN, Error, ExperimentsFilter, Filter, Items, file_answer, of_table
 from hud.corrections import notes
 from hud.ingest.export import FORMATS, export, export_wide
@@ -27,7 +28,7 @@ _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow r
 
 
 class _ExperimentsQuery(ExperimentsFilter):
-    cursor: int = Field(0, ge=0, le=2**31 - 1)
+    cursor: IdCursorFrom0 = ""
     limit: int = Field(200, ge=1, le=1000)
 
 
@@ -47,11 +48,12 @@ def get_experiments(request: HttpRequest, given: Query[_ExperimentsQuery]) -> di
     wanted: dict[str, Any] = {name: value for name, value in fields.items() if value}
     if given.stream:
         wanted["pk__in"] = Series.objects.filter(stream=stream_of(given.stream)).values("experiment")
-    found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
+    after = Experiment.objects.filter(pk__gt=given.cursor or 0, **wanted)
+    found = list(after.order_by("pk")[: given.limit + 1])
     page = found[: given.limit]
     return {
         "items": [_COLUMNS.row(item) for item in page],
-        "next": str(page[-1].pk) if len(found) > given.limit else None,
+        "next": cursor_to(page[-1].pk) if len(found) > given.limit else None,
     }
 
 

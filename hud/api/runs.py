@@ -16,6 +16,7 @@ from hud.accounts.keys import effective_scopes, request_of
 from hud.accounts.limits import RUNS
 from hud.api.administration import DELETED, deletion_answer
 from hud.api.auth import caller_key, check_may_delete, who
+from hud.api.cursors import IdCursor, cursor_to
 from hud.api.experiments import stream_of
 from hud.api.schemas import (
     ANSWER,
@@ -135,7 +136,7 @@ class _RunsQuery(Filter):
     kind: str = Field("", pattern=f"^({'|'.join(lines.KINDS)})?$")
     since: date | None = Field(None, description="the first day (UTC) on which it was made")
     until: date | None = Field(None, description="the last one")
-    cursor: int | None = Field(None, ge=1, le=2**31 - 1, description="`next` of the page before")
+    cursor: IdCursor = ""
     limit: int = Field(100, ge=1, le=500)
 
 
@@ -165,7 +166,7 @@ def get_runs(request: HttpRequest, given: Query[_RunsQuery]) -> dict[str, Any]:
     ids = list(runs.order_by("-pk").values_list("pk", flat=True)[: given.limit + 1])
     page = ids[: given.limit]
     items = [{"id": line.run.pk, **lines.COLUMNS.row(line)} for line in lines.read(page)]
-    return {"items": items, "next": str(page[-1]) if len(ids) > given.limit else None}
+    return {"items": items, "next": cursor_to(page[-1]) if len(ids) > given.limit else None}
 
 
 @router.post(

@@ -99,7 +99,7 @@ class Filter(Schema):
             if len(values) > 1 and get_origin(known[name].annotation) is not list:
                 raise Problem(422, f"the filter {name!r} is said twice; it takes one value", at=f"?{name}")
             if any("\0" in value for value in values):
-                raise Problem(422, "a filter holds a NUL character")
+                raise Problem(422, f"the filter {name!r} holds a NUL character", at=f"?{name}")
         return data
 
 

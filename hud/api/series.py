@@ -10,6 +10,7 @@ from ninja.decorators import decorate_view
 from ninja.schema import Schema
 from pydantic import Field
 
+from hud.api.cursors import PointCursor, cursor_to
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, of_table, parameter
 from hud.models import Compilation, Point, Run, Series, kernels_of
@@ -29,7 +30,6 @@ _COMPILATION = DataTable[Compilation](
     "variant:str run:int=run_id experiment:int=experiment_id time=order_time busy_us:float|None"
 )
 _CACHED = {"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]}
-_CURSOR = r"^(\d{4}-\d\d-\d\dT[\d:.]{8,15}Z_\d{1,10}_\d{1,10})?$"
 
 
 class _SeriesQuery(Schema):
@@ -37,7 +37,7 @@ class _SeriesQuery(Schema):
     branch: str = Field("", max_length=200)
     since: date | None = Field(None, alias="from")
     until: date | None = Field(None, alias="to")
-    cursor: str = Field("", pattern=_CURSOR)
+    cursor: PointCursor = ""
 
 
 class CompilationOut(Schema):
@@ -111,7 +111,7 @@ def get_series(
     if series is None:
         detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
         raise Problem(404, detail)
-    time, run, environment = given.cursor.split("_") if given.cursor else (None, None, None)
+    time, run, environment = given.cursor or (None, None, None)
     branch = branch_name(given.branch)
     newest_first = fetch_models(
         Point,
@@ -142,11 +142,12 @@ def get_series(
     for point in page:
         point.show(series.experiment, series.metric, targets)
     expectations.add(series.stream_id, page)
+    first = page[0] if len(newest_first) > MAX_POINTS else None
     return {
         "unit": series.metric.unit,
         "direction": series.metric.direction,
         "points": [{"stream": series.stream.name, **_POINT.row(point)} for point in page],
-        "next": _cursor(page[0]) if len(newest_first) > MAX_POINTS else None,
+        "next": first and cursor_to(first.order_time, first.run_id, first.environment_id),
     }
 
 
@@ -173,8 +174,3 @@ def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
         raise Problem(404, f"no compilation has the variant {variant!r}")
     compiled = newest.compiled(kernels_of([newest]))
     return {**_COMPILATION.row(newest), "compilations": rows.count(), "kernels": compiled.kernels}
-
-
-def _cursor(point: Point) -> str:
-    time = point.order_time.isoformat().replace("+00:00", "Z")
-    return f"{time}_{point.run_id}_{point.environment_id}"

@@ -85,11 +85,13 @@ def _content(
         with suppress(FileNotFoundError):
             samples = local_path(archived.file(SAMPLES))
     contents = {}
-    for kind in (POINTS, SAMPLES):
-        contents[kind] = ArchiveContent(kind, (outputs or {}).get(kind))
-        for table in read(kind, month.run_ids, samples):
-            contents[kind].add(table)
-    return {kind: content.rows for kind, content in contents.items()}, _digest(contents)
+    with ExitStack() as stack:
+        for kind in (POINTS, SAMPLES):
+            contents[kind] = ArchiveContent(kind, (outputs or {}).get(kind))
+            stack.callback(contents[kind].close)  # after an error too, while its output is open
+            for table in read(kind, month.run_ids, samples):
+                contents[kind].add(table)
+        return {kind: content.rows for kind, content in contents.items()}, _digest(contents)
 
 
 def _digest(contents: Mapping[str, ArchiveContent]) -> str:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Count, F, Min, Model, QuerySet, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
+from hud import replica
 from hud.hosts import queues
 from hud.hosts.heartbeats import files_problem
 from hud.hosts.registration import state_of, visible_hosts
@@ -55,9 +56,10 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 def node_problems() -> dict[str, str]:
     """Return what this node needs, each with its problem, or ''."""
-    problems = [_database_problem(name) for name in settings.DATABASES]  # a replica alone has pages too
-    components = {"database": problems[0] if all(problems) else "", "disk": _disk_problem()}
-    if not problems[0]:
+    problem = _database_problem()
+    is_served = not problem or replica.answers()  # which alone has pages too
+    components = {"database": "" if is_served else problem, "disk": _disk_problem()}
+    if not problem:
         components["data_folder"] = files_problem()
     return components
 
@@ -74,6 +76,8 @@ def shared_parts() -> dict[str, dict[str, Any]]:
     waited for it, or others have run."""
     problems, facts = {"database": _database_problem()}, defaultdict[str, dict[str, Any]](dict)
     problems["redis"], facts["redis"]["warning"] = _redis_problem()
+    if replica.REPLICA in settings.DATABASES:
+        problems["replica"], facts["replica"]["warning"] = replica.condition()
     if not problems["database"]:
         problems |= _process_problems()
         for name, age_s in _ages_s().items():
@@ -100,9 +104,9 @@ class ProbeMiddleware(MiddlewareMixin):
         return answer
 
 
-def _database_problem(name: str = DEFAULT_DB_ALIAS) -> str:
+def _database_problem() -> str:
     try:
-        with connections[name].cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM hud_metric LIMIT 1")
     except (DatabaseError, InterfaceError):
         return "the database does not answer"

@@ -11,9 +11,10 @@ import time
 from typing import Any
 
 from hud.server.processes import die_with_parent, use_one_heap
+from runner.schema.variables import env_integer
 
 bind = f"{os.environ.get('BIND') or '127.0.0.1'}:{os.environ.get('PORT') or '8000'}"
-workers = int(os.environ.get("WEB_CONCURRENCY") or 2)
+workers = env_integer("WEB_CONCURRENCY", 2)
 worker_class = "hud.server.gunicorn_worker.Worker"
 threads = 4
 timeout = 60
@@ -30,13 +31,16 @@ OBJECTS_UNTIL_COLLECTION = 20_000  # by default 700, which an upload makes every
 BEAT_S = 10  # without these heartbeats tick breaks no lease
 
 
-def on_starting(_server: Any) -> None:
+def on_starting(server: Any) -> None:
     """Refuse to start beside a node that does not share this HUD_DATA: gunicorn prints a RuntimeError."""
     from django.db import connections  # noqa: PLC0415 - needs settings
 
+    from hud import replica  # noqa: PLC0415
     from hud.hosts import heartbeats  # noqa: PLC0415
 
     heartbeats.join()
+    if condition := "".join(replica.condition()):
+        server.log.warning(condition)
     connections.close_all()  # its workers have their own
 
 

@@ -3,9 +3,12 @@
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+from django.conf import settings
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
@@ -38,6 +41,14 @@ def use_one_heap() -> None:
     what it has freed of a large upload."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_MOST_HEAPS, 1)
+
+
+def read_settings() -> None:
+    """Read the settings of Django, and end this process with the words about one that is wrong."""
+    try:
+        settings.DEBUG  # noqa: B018 - the first one reads all
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,6 +1,5 @@
 """Post result files to a HUD."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from runner.formats import reasons
 from runner.formats.bodies import CannotSplit, run_id_of, split
 from runner.formats.parameters import Parameters
 from runner.schema.suite import BadRequest
+from runner.schema.variables import env_integer
 
 _MAX_BODY_BYTES = 32 * 2**20  # what a hud takes unless its operator said otherwise
 
@@ -73,4 +73,4 @@ def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> An
 
 
 def _limit() -> int:
-    return int(os.environ.get("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES))
+    return env_integer("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES)

@@ -112,7 +112,7 @@ class Agent:
     _known: bool = False  # whether the interpreters have been asked for their torch
     _news: threading.Event = field(default_factory=threading.Event)  # set to send the next heartbeat now
     _answer: dict[str, Any] = field(default_factory=dict)
-    _last_message: str = ""
+    _messages: dict[str, str] = field(default_factory=dict)  # the last of each subject
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _look_for_strays: float = 0.0  # the time of the next look
     _look_for_errors: float = 0.0
@@ -139,11 +139,15 @@ class Agent:
         return DETACHED if self._detached and not stay else 0
 
     def _repeat(self, step: Callable[[], None]) -> None:
+        failure = ""
         while not self._stopping:
             try:
                 step()
-            except Exception:  # noqa: PERF203 - a full disk or process table must not end a host's heartbeats
-                logger.exception("%s failed and is tried again", step.__name__.strip("_"))
+                failure = ""
+            except Exception as error:  # noqa: PERF203 - a full disk must not end a host's heartbeats
+                if repr(error) != failure:
+                    logger.exception("%s failed and is tried again", step.__name__.strip("_"))
+                failure = repr(error)
                 time.sleep(_AGAIN_S)
 
     @property
@@ -202,11 +206,19 @@ class Agent:
     def _devices(self) -> list[dict[str, Any]]:
         pids = [worker.process.pid for worker in list(self._workers.values())]
         free_bytes = shutil.disk_usage(self.data).free
+        reasons, unusable = dict[str, str](), set[str]()
+        for item in self.accelerators.values():
+            try:
+                reasons[item.name] = unavailable_reason(item, pids)
+            except OSError as error:  # noqa: PERF203 - few; a host without locks sends heartbeats too
+                reasons[item.name] = str(error)
+                unusable.add(str(error))
+        self._log_change("; ".join(sorted(unusable)), about="locks")
         full = f"only {free_bytes >> 20} MiB free in {self.data}" if free_bytes < _FREE_BYTES else ""
         return [
             {
                 **asdict(item),
-                "dirty": (full or unavailable_reason(item, pids))[:300],
+                "dirty": (full or reasons[item.name])[:300],
                 "suites": self._suites(),
                 "pythons": sorted(self.pythons),
             }
@@ -227,7 +239,7 @@ class Agent:
 
     def _send_heartbeat(self) -> float:
         """Send a heartbeat; return the seconds until the next."""
-        if not self._last_message:  # later a call that fails is logged anyway
+        if not self._messages:  # later a call that fails is logged anyway
             self._log_change(f"waiting for {self._hud.url} to answer")
         try:
             if time.monotonic() >= self._look_for_errors:
@@ -260,11 +272,11 @@ class Agent:
         self._detached = True
         return 0.0
 
-    def _log_change(self, text: str) -> None:
-        """Log a message unless it is the same as the last."""
-        if text != self._last_message:
+    def _log_change(self, text: str, *, about: str = "hud") -> None:
+        """Log a message unless it is the same as the last about its subject; '' says that all is well."""
+        if text and text != self._messages.get(about):
             logger.info("%s", text)
-            self._last_message = text
+        self._messages[about] = text
 
     def _supervise(self) -> None:
         """Start missing workers, end idle ones whose configuration has changed, kill strays."""
@@ -388,7 +400,10 @@ def _redis_problem(url: str) -> str:
 
 
 def _is_busy(worker: _Worker) -> bool:
-    holder = locks.holder(locks.default_folder(), worker.config.accelerator.lock)
+    try:
+        holder = locks.holder(locks.default_folder(), worker.config.accelerator.lock)
+    except OSError:  # a heartbeat has said so
+        return True
     return holder is not None and holder.pid == worker.process.pid
 
 

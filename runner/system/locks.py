@@ -86,11 +86,15 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _open(folder: Path, name: str) -> int:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid not in {0, os.getuid()}:
-        raise PermissionError(f"{folder} belongs to another user; set RUNNER_LOCKS to a folder of your own")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(_path(folder, name), flags, 0o600)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid not in {0, os.getuid()}:
+            raise PermissionError  # noqa: TRY301 - as the system says it
+        descriptor = os.open(_path(folder, name), flags, 0o600)
+    except PermissionError:
+        detail = f"{folder}, the folder of locks, is another user's or cannot be written"
+        raise PermissionError(f"{detail}; set RUNNER_LOCKS to a folder of your own") from None
     if os.fstat(descriptor).st_uid == os.getuid():
         os.fchmod(descriptor, 0o660)  # nosec B103: for the group of the folder, root and the agent that it started
     return descriptor

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -9,8 +13,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.utils import timezone
 from pyarrow import parquet
 
@@ -25,12 +31,13 @@ from hud.judging.judge import process_pending
 from hud.management.commands import tick
 from hud.models import ArchivedMonth, DetailedMeasurement, Point, Run, Stream, Upload
 from hud.models.archive import POINTS, SAMPLES
-from hud.sql import execute
+from hud.sql import execute, fetch_tuples
 from runner.formats.parameters import Parameters
 from tests.files.test_bucket import FILES, bucket, server, use_bucket
 from tests.support.factories import create_measurement, create_run
 from tests.support.records import as_list, v3_record
-from tests.support.servers import Hud
+from tests.support.servers import ROOT, Hud
+from tests.support.waiting import wait_for
 
 __all__ = ["bucket", "server"]
 pytestmark = pytest.mark.django_db
@@ -259,4 +266,48 @@ def test_a_bucket_has_the_archive_and_each_node_a_copy(bucket: None, settings: A
     assert files.exists(first.file(POINTS)), "a node may still read it"
     settings.HUD_DATA = tmp_path / "another"
     use_bucket(settings, FILES)
+    check_equal()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("command", "table"),
+    [
+        (["archive"], "hud_point"),
+        (["prune"], "hud_audit"),
+        (["points", "--rebuild"], "hud_point"),
+    ],
+)
+def test_ctrl_c_ends_a_command_in_one_line_and_the_archive_is_as_it_was(
+    own_data: Path, command: list[str], table: str
+) -> None:
+    upload(1.0, 2.0, 3.0)
+    assert archive() == ["nightly 2025-03"]
+    upload(4.0, day=1)
+    upload(5.0, day=40)
+    before = {path: path.read_bytes() for path in own_data.rglob("*.parquet")}
+    database = connection.settings_dict
+    environment = {
+        **os.environ,
+        "DATABASE_URL": f"postgresql://hud@/{database['NAME']}?host={database['HOST']}",
+        "HUD_DATA": str(own_data),
+        "DJANGO_SETTINGS_MODULE": "hud.settings",
+    }
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    arguments = [sys.executable, "manage.py", *command]
+    with psycopg.connect(environment["DATABASE_URL"]) as other:
+        other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        with subprocess.Popen(
+            arguments, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                wait_for(lambda: fetch_tuples(waits, []) == [(1,)], "the command at the table")
+                process.send_signal(signal.SIGINT)
+                _out, said = process.communicate(timeout=60)
+            finally:
+                process.kill()
+    assert process.returncode == 130
+    assert len(said.splitlines()) == 1, said
+    assert {path: path.read_bytes() for path in own_data.rglob("*.parquet")} == before
+    assert archive() == ["nightly 2025-03", "nightly 2025-04"]
     check_equal()

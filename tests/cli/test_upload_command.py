@@ -266,3 +266,13 @@ def test_without_a_ci_job_nothing_is_added(door: Door, tmp_path: Path) -> None:
     door.answers = [(201, RECEIPT)]
     assert main(["upload", str(path), "--hud", door.url, "--key", "k"]) == 0
     assert door.got[0][0] == "/api/v1/results?filename=r.json"
+
+
+@pytest.mark.parametrize("limit", ["abc", "-1", "0.5"])
+def test_a_wrong_limit_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, limit: str
+) -> None:
+    monkeypatch.setenv("HUD_MAX_BODY_BYTES", limit)
+    (tmp_path / "a.json").write_text("[]")
+    assert main(["upload", str(tmp_path / "a.json"), "--hud", "http://127.0.0.1:1", "--key", "k"]) == 2
+    assert "HUD_MAX_BODY_BYTES" in capsys.readouterr().err

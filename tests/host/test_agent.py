@@ -257,6 +257,32 @@ def test_a_person_at_a_terminal_makes_it_dirty_too(agent: HostProcess, fake: Fak
     wait_for(lambda: fake.beats[-1]["devices"][0]["dirty"] == "", "a clean accelerator")
 
 
+def test_a_folder_of_locks_of_somebody_else_is_said_once_and_stops_no_heartbeat(
+    agent: HostProcess, fake: FakeHud, tmp_path: Path
+) -> None:
+    folder, kept = tmp_path / "locks", tmp_path / "kept"
+
+    def wait_for_beats(text: str) -> None:
+        count = len(fake.beats)
+        wait_for(lambda: text in fake.beats[-1]["devices"][0]["dirty"] and len(fake.beats) > count + 3, text)
+
+    for times in (1, 2):
+        folder.rename(kept)
+        folder.mkdir()
+        if os.getuid() == 0:
+            os.chown(folder, 65534, -1)
+        else:
+            folder.chmod(0)
+        wait_for_beats(str(folder))
+        lines = [line for line in agent.log.splitlines() if str(folder) in line]
+        assert len(lines) == times, agent.log
+        assert "RUNNER_LOCKS" in lines[-1]
+        folder.rmdir()
+        kept.rename(folder)
+        wait_for(lambda: fake.beats[-1]["devices"][0]["dirty"] == "", "a clean accelerator")
+    assert "Traceback" not in agent.log
+
+
 def test_paused_finishes_what_runs(agent: HostProcess, fake: FakeHud, control: Control) -> None:
     running, waiting = fake.add(), fake.add()
     control.plan({"1": {"wait_for": "go"}})

@@ -80,3 +80,35 @@ def test_a_database_of_a_newer_release_is_refused_and_stays() -> None:
     MigrationRecorder(connection).record_unapplied("hud", "9999_from_the_future")
     assert apps.check_databases(databases=["default"]) == []
     call_command("upgrade", verbosity=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HUD_KEEP_SAMPLES_DAYS", "abc"),
+        ("HUD_KEEP_AUDIT_DAYS", "0"),
+        ("HUD_READ_S", "nan"),
+        ("HUD_LEASE_S", "1_0"),
+        ("HUD_MAX_RECORDS", "0.5"),
+        ("EMAIL_PORT", "smtp"),
+        ("WEB_CONCURRENCY", "many"),
+        ("HUD_PUBLIC_READ", "yes"),
+        ("DATABASE_REPLICA_URL", "mysql://db/hud"),
+    ],
+)
+@pytest.mark.parametrize("program", ["manage.py", "hud/wsgi.py"])
+def test_a_wrong_setting_ends_every_program_in_a_line_that_names_it(
+    tmp_path: Path, name: str, value: str, program: str
+) -> None:
+    command = ["manage.py", "archive"] if program == "manage.py" else ["-c", "import hud.wsgi"]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "hud.settings", "HUD_DATA": str(tmp_path), name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.split()[0]) == (1, name)
+    assert value in line or name == "DATABASE_REPLICA_URL"  # whose value may have a password

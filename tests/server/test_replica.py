@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,7 +25,7 @@ from hud.accounts.keys import create_key
 from hud.server import embedded
 from tests.conftest import POSTGRES_MAJOR
 from tests.support.records import as_list, v3_record
-from tests.support.servers import EmbeddedServer, Hud, RedisServer, quick_postgres
+from tests.support.servers import ROOT, EmbeddedServer, Hud, RedisServer, quick_postgres
 from tests.support.waiting import wait_for
 
 PASSWORD = "a long enough password"
@@ -63,8 +67,8 @@ class Database(EmbeddedServer):
 class Client:
     """Requests that say what was answered, and which database was read."""
 
-    def __init__(self, hud: Hud, primary: Database, replica: Database) -> None:
-        self._hud, self._databases = hud, {"primary": primary, "replica": replica}
+    def __init__(self, hud: Hud, **databases: Database) -> None:
+        self._hud, self._databases = hud, databases
         self.key = create_key(name="k", scopes=["read", "upload"], who="t")[1]
         self.cookies = ""
 
@@ -130,7 +134,7 @@ def site(
         web = Hud(data, primary.url)
         stack.callback(web.stop)
         web.start(DATABASE_REPLICA_URL=replica.url, HUD_UPLOADS_PER_MINUTE="1e9")
-        client = Client(web, primary, replica)
+        client = Client(web, primary=primary, replica=replica)
         client.key = key
         wait_for(replica.is_fed, "the replica")
         yield client, primary, replica
@@ -199,3 +203,88 @@ def test_without_its_primary_the_site_shows_what_the_replica_has(
     assert "its replica has" not in client.text
     client.ask("/api/v1/runs?limit=100", key=True)
     assert {run["commit"][:8] for run in json.loads(client.text)["items"]} == {*stored, "bbbb2222"}
+
+
+def replica_of(client: Client) -> dict[str, str]:
+    """What `/statusz` says of the replica."""
+    status = client.ask("/statusz").status
+    part: dict[str, str] = json.loads(client.text)["parts"]["replica"]
+    assert status == 503 or not part["problem"]
+    return part
+
+
+def shown(client: Client) -> str:
+    """The problem of the replica on the page System."""
+    assert client.ask("/system.json").status == 200
+    parts = {part["name"]: part for part in json.loads(client.text)["items"]}
+    return str(parts["replica"]["problem"])
+
+
+def test_how_far_the_replica_is_behind_is_said(site: tuple[Client, Database, Database]) -> None:
+    client, primary, replica = site
+    client.log_in()
+    fine = {"problem": "", "warning": ""}
+    wait_for(lambda: replica_of(client) == fine, "the replica")
+    with psycopg.connect(replica.url) as database:
+        database.execute("SELECT pg_wal_replay_pause()")
+    assert client.upload("aaaa1111").status == 201
+    wait_for(lambda: " s behind" in replica_of(client)["warning"], "a warning")
+    wait_for(lambda: " s behind" in replica_of(client)["problem"], "a problem")
+    wait_for(lambda: " s behind" in shown(client), "the problem on the page")
+    assert client.ask("/readyz").status == 200
+    with psycopg.connect(replica.url) as database:
+        database.execute("SELECT pg_wal_replay_resume()")
+    wait_for(lambda: replica_of(client) == fine and not shown(client), "the replica's news")
+    replica.kill()
+    silent = wait_for(lambda: replica_of(client)["problem"], "that it does not answer")
+    assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", silent)
+    assert client.reads("/runs/") == {"primary"}
+    replica.start()
+    wait_for(lambda: replica_of(client) == fine, "the replica")
+    primary.kill()
+    wait_for(lambda: replica_of(client)["problem"], "that it hears nothing")
+    assert client.ask("/readyz").status == 200
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The URL of a server that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"postgresql://hud@127.0.0.1:{server.getsockname()[1]}/hud?connect_timeout=3600"
+
+
+@pytest.mark.parametrize("kind", ["mute", "dead", "misspelt"])
+def test_a_replica_that_never_answers_is_named_from_the_start_and_stops_nothing(
+    hud_process: Hud, redis_server: RedisServer, mute: str, kind: str
+) -> None:
+    User.objects.create_superuser("anna", password=PASSWORD)
+    url = {
+        "mute": mute,
+        "dead": "postgresql://hud@127.0.0.1:1/hud",
+        "misspelt": hud_process.database_url.replace("?", "x?"),
+    }[kind]
+    hud_process.start(DATABASE_REPLICA_URL=url)
+    client = Client(hud_process)
+    client.log_in()
+    problem = replica_of(client)["problem"]
+    assert problem
+    assert shown(client) == problem, "since the same moment"
+    start = problem.partition(" since ")[0]
+    assert hud_process.log().count(start) == 1
+    assert client.ask("/readyz").status == 200
+    assert client.ask("/system/").status == 200
+    assert start in client.text
+    out = subprocess.run(
+        [sys.executable, "manage.py", "bootstrap", "--skip-checks"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "DATABASE_URL": hud_process.database_url,
+            "DATABASE_REPLICA_URL": url,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert out.count(start) == 1

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
+from hud import replica
 from hud.accounts.keys import create_key, find_key
 from hud.accounts.roles import Role, create_user
 from hud.hosts import heartbeats
@@ -43,6 +44,8 @@ class Command(BaseCommand):
             self.stdout.write(f'Operator account "{OPERATOR}", password {password} (kept in {path})')
         else:
             self.stdout.write(f'The password of the account "{OPERATOR}" is in {path}')
+        if condition := "".join(replica.condition()):
+            self.stdout.write(condition)
         if host and host.detached_at:
             self.stdout.write(
                 f"This machine runs nothing: an operator detached the host {host.name} on"

@@ -13,7 +13,7 @@ from hud.judging.regressions.confirm import confirm
 from hud.models import Accelerator, Environment, Experiment, Host, Regression, Run, Series, State, Stream
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_rerun
-from hud.settings import env_number
+from runner.schema.variables import env_number
 from tests.support.factories import (
     create_accelerator,
     create_environment,
