@@ -36,6 +36,8 @@ _PASSING = re.compile(
     r"|output(?!_(len|length|tokens|size|dim|channels|features|dtype)(_|$))"
     r"|arn|conclusion|report)(_|$)"
 )
+# A version of a package, a commit or a day, whatever it is called: each night has another
+_PASSING_VALUE = re.compile(r"v?\d+\.\d+\.\d+\S*|[0-9a-f]{40}|20\d\d-\d\d-\d\d.*")
 _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
@@ -188,7 +190,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     knobs = {
         name: _knob(value)
         for name, value in {**settings, **own}.items()
-        if name in own or not (name in _NOT_KNOBS or _PASSING.search(name.lower()))
+        if name in own or not _is_passing(name, value)
         if value not in (None, "", [], {})
     }
     size = batch_size(parameters.batch_size)
@@ -197,6 +199,11 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
     measurement.knobs = knobs
+
+
+def _is_passing(name: str, value: Any) -> bool:
+    passes = name in _NOT_KNOBS or bool(_PASSING.search(name.lower()))
+    return passes or (isinstance(value, str) and bool(_PASSING_VALUE.fullmatch(value)))
 
 
 def _knob(value: Any) -> Any:

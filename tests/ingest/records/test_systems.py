@@ -84,6 +84,27 @@ def test_settings_that_name_a_place_or_a_moment_are_no_identity() -> None:
     assert about.knobs == {"kept": 1}
 
 
+@pytest.mark.parametrize(
+    ("value", "is_setting"),
+    [
+        ("2.10.0.dev20261127+cu130", False),
+        ("2.10.0", False),
+        ("0123456789abcdef0123456789abcdef01234567", False),
+        ("2026-11-27T02:00:00Z", False),
+        ("1.5", True),
+        ("0.1,0.2", True),
+        ("8x128", True),
+        ("llama-3.1.0", True),
+    ],
+)
+def test_a_version_a_commit_or_a_day_is_no_identity_whatever_it_is_called(
+    value: str, is_setting: bool
+) -> None:
+    """A nightly's own script puts `torch` beside its settings, and each night would be its own series."""
+    about = describe(record(torch=value), Parameters())
+    assert about.knobs == ({"torch": value} if is_setting else {})
+
+
 def test_inputs_of_an_operator_are_part_of_its_identity() -> None:
     one, other = record(), record()
     one.inputs = {"x": {"dtype": "float16", "extra_info": {"shape": "[4, 4]"}}}
