@@ -144,8 +144,6 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     filters, complaints = query_string.read(query.SuiteFilters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(stream, name, filters, data_format)
-    if page is None:
-        return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
         return data.answer(
             data_format,
