@@ -33,6 +33,7 @@ from runner.schema.devices import is_named
 _USUAL = ("open", "confirmed", "resolved", "assigned", "overdue")
 _ROWS = 20  # of messages, and of a feed
 _SUGGESTED = 500  # cases
+_WHOLE = Follow.objects.select_related("user", "owner", "stream", "regression")
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _follows(request: HttpRequest) -> QuerySet[Follow]:
         own = Q()
     elif "rules" in scopes:
         own |= Q(user=None)
-    return Follow.objects.filter(own).select_related("user", "owner", "stream", "regression")
+    return _WHOLE.filter(own)
 
 
 def _listed(request: HttpRequest) -> list[Any]:
@@ -332,9 +333,7 @@ def _save(request: HttpRequest, follow: Follow) -> HttpResponse:
 
 def feed(request: HttpRequest, token: str) -> HttpResponse:
     """Answer the newest messages of a follow as RSS, to who knows its token."""
-    known = Follow.objects.exclude(user__is_active=False).select_related(
-        "user", "owner", "stream", "regression"
-    )
+    known = _WHOLE.exclude(user__is_active=False)
     follow = get_object_or_404(known, channel=Channel.FEED, secret=token)
     home = request.build_absolute_uri("/")
     rss = Rss201rev2Feed(
