@@ -144,10 +144,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     if data_format:
         return _data(page, data_format)
     form_of_rerun = rerun_form(
-        page.experiment,
-        page.places,
-        initial=request.GET.dict(),
-        whole=choice.options == "all",
+        page.experiment, page.places, initial=request.GET.dict(), whole=choice.options == "all"
     )
     wanted = choice.metric
     if wanted and not (page.metric and page.metric.name == wanted):

@@ -189,12 +189,7 @@ def _state(delivery: Delivery) -> SafeString:
 
 SENT = DataTable[Delivery, None](
     Column("", "When", "created", show=ago, is_head=True),
-    Column(
-        "",
-        "Message",
-        lambda one: link(one.data["url"], headline(one.event, one.data)),
-        cell_css="long",
-    ),
+    Column("", "Message", lambda one: link(one.data["url"], headline(one.event, one.data)), cell_css="long"),
     Column("", "To", lambda one: join(one.follow.channel, _place(one.follow))),
     Column("", "State", _state),
 )
@@ -268,11 +263,7 @@ def _page(request: HttpRequest, form: FollowForm, *, secret: str = "", status: i
         "digest": follows.preview(follow),
         "look_back": LOOK_BACK.days,
         "may_mail": bool(person.email),
-        "table": FOLLOWS.html(
-            _listed(request),
-            request,
-            empty="You follow nothing yet.",
-        ),
+        "table": FOLLOWS.html(_listed(request), request, empty="You follow nothing yet."),
         "sent": SENT.html(list(sent.order_by("-created", "-pk")[:_ROWS]), None, empty="No message yet."),
         "secret": secret,
         "complaints": complaints,
