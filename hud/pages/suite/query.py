@@ -41,8 +41,6 @@ _UNKNOWN = "arch unknown"
 
 @dataclass(frozen=True)
 class SuiteFilters:
-    """The table's filters and order in the URL; '' means any."""
-
     # words that must all occur in the case or its options; -word must not
     q: str = words(
         label="Case", type="search", data_key="/", placeholder="words of case or options, -excluded"
