@@ -242,6 +242,14 @@ class PointFields(NamedRow):
         own = self.own_target
         return own.met_by(self.value, self.metric.direction) if own else "none"
 
+    @property
+    def shortfall(self) -> float:
+        """Return how far the value is from its target, as a share of the target."""
+        own = self.own_target
+        if own is None or self.value is None or own.value == 0:
+            return 0.0
+        return abs(own.value - self.value) / abs(own.value)
+
 
 class Point(PointFields):
     """A point of a series, with the judge's part. The sides of an A/B comparison have `SidePoint`s.

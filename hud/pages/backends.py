@@ -89,11 +89,6 @@ class BackendComparison:
     same_but_arch: list[str] = field(default_factory=list)  # archs of its mode and type
 
     @property
-    def sides(self) -> list[Night]:
-        """Return the nights that the pickers offer, newest first."""
-        return self.nights[::-1]
-
-    @property
     def versions(self) -> tuple[object, ...]:
         """Return what changes with the points of the sides, or of their subject."""
         nights = [(night.runs, night.versions) for night in (self.base, self.head) if night]

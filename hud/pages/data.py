@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 
 from hud.ingest.export import csv_cell
-from hud.problems import Problem
 from hud.tables.table import DataTable
 
 Rows = Sequence[Mapping[str, Any]]
@@ -38,13 +37,6 @@ def answer_table(
     same = constant or {}
     items = [{**table.row(row), **same} for row in rows]
     return answer(data_format, name, items, (*table.names, *same), **about)
-
-
-def missing(data_format: str, text: str) -> HttpResponse:
-    """Return 404 in the format that was asked for. Raise Http404 for a page."""
-    if not data_format:
-        raise Http404(text)
-    return Problem(404, text).response()
 
 
 def to_csv(rows: Rows, header: Sequence[str] = ()) -> str:

@@ -36,8 +36,8 @@ def seconds_or_ratio(cell: Cell, side: str) -> str:
 
 @register.simple_tag
 def side_options(nights: Sequence[Night], chosen: Night | None) -> SafeString:
-    """Return an option for each night but the chosen one, which the picker shows already."""
-    others = (night for night in nights if night != chosen)
+    """Return an option for each night, the newest first; the picker shows the chosen one already."""
+    others = (night for night in reversed(nights) if night != chosen)
     return options(((night.side, f"{night.title} {night.short_commit}") for night in others), "")
 
 

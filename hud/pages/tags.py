@@ -176,11 +176,7 @@ def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
     sentence = target.verdict(value.value, value.metric.direction)
     icon, tone = LOOKS[target.met_by(value.value, value.metric.direction) if target.own else "none"]
     shown = f" {target.brief.rpartition(' target ')[2] if target.own else sentence}"
-    parts = [
-        icon_html(icon),
-        span(sentence, "visually-hidden"),
-        element("span", shown, aria_hidden="true"),
-    ]
+    parts = [icon_html(icon), span(sentence, "visually-hidden"), element("span", shown, aria_hidden="true")]
     return span(join(*parts, by=""), f"badge small {tone}", title=sentence)
 
 

@@ -36,7 +36,6 @@ def attributes(**values: str | None) -> str:
 
 
 def element(name: str, content: object, /, **values: str | None) -> SafeString:
-    """Return an element with its content and attributes."""
     return SafeString(f"<{name}{attributes(**values)}>{text(content)}</{name}>")
 
 
@@ -71,7 +70,6 @@ def join(*parts: object, by: str = " ") -> SafeString:
 
 
 def options(choices: Iterable[tuple[str, str]], chosen: str) -> SafeString:
-    """Return the options of a select, each with its value and text."""
     return SafeString(
         "".join(
             f'<option value="{text(value)}"{" selected" if value == chosen else ""}>{text(title)}</option>'

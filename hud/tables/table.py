@@ -1,8 +1,8 @@
 """A table, declared once: its columns with their data and their cells. JSON, CSV and HTML come from it.
 
->>> KEYS = DataTable[ApiKey, KeysPage](
+>>> KEYS = DataTable[ApiKey, HttpRequest](
 ...     Column("name", "Name", is_head=True),
-...     Column("owner", "Owner", "owner?.username", label="owner", only=lambda page: page.of_all),
+...     Column("owner", "Owner", "owner?.username", label="owner", only=_is_of_all),
 ...     "expires revoked",
 ...     Column("", "State", draw=_state),
 ... )

@@ -18,6 +18,4 @@ def text_of(client: Client, experiment: Experiment, query: str = "") -> str:
 
 
 def read_page(pk: int, *, stream: str = "import", **choice: Any) -> ExperimentPage:
-    page = query.read(pk, Stream.objects.get(name=stream), Choice(**choice))
-    assert page
-    return page
+    return query.read(pk, Stream.objects.get(name=stream), Choice(**choice))

@@ -73,10 +73,7 @@ def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     context = {
         "form": query_string.filter_form(filters, suggested={"action": KINDS}, clear=clear),
         "table": _ROWS.html(
-            rows,
-            others,
-            caption="Newest first, times in UTC",
-            empty=query_string.none_matches(clear),
+            rows, others, caption="Newest first, times in UTC", empty=query_string.none_matches(clear)
         ),
         "filters": filters,
         "next_before": next_before,

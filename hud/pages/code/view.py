@@ -60,9 +60,8 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "code", page.to_rows(), KERNELS.names, **page.to_json(asked.by))
     lines = by_line(page.attribution.changes, asked.by)
-    own = request.GET.copy()
-    own.pop("kernel", None)
-    links = {slot: f"?{own.urlencode()}&kernel={slot}#source" for slot in page.slots_with_code}
+    others = query_string.without(request.GET, "kernel")
+    links = {slot: f"?kernel={slot}{others}#source" for slot in page.slots_with_code}
     context = {
         "page": page,
         "asked": asked,

@@ -31,8 +31,6 @@ _OFFER = DataTable("""
 
 @dataclass(frozen=True)
 class _Filters(query.Filters):
-    """The page's query string."""
-
     base: str = words(300)
     rows: str = one_of("all")  # not only the largest
     metric: str = words()

@@ -62,7 +62,6 @@ class Compilations:
         return bool(self.marks) and all(mark.kernels <= _FEW_KERNELS for mark in self.marks)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page's JSON says of them."""
         return {"compilations": _MARK.rows(self.marks), "choices": _KERNEL.rows(self.chosen)}
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+from django.http import Http404
 from django.utils import timezone
 
 from hud.corrections import notes
@@ -151,9 +152,9 @@ class ExperimentPage:
         return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> ExperimentPage | None:
+def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> ExperimentPage:
     """Return the page of an experiment in a stream, in 21 statements, one more where it can run, up to 3 for
-    compilations and 2 for regressions; None for no such experiment.
+    compilations and 2 for regressions. Raise Http404 for no such experiment.
 
     `as_data` reads what the data views say: all points, those of other devices too, and neither charts nor
     places.
@@ -164,7 +165,7 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
         ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
     same_case = fetch_models(Experiment, alike, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
     if not same_case:
-        return None
+        raise Http404(f"no experiment has the id {pk}")
     experiment, related = same_case[0], same_case[1:]
     backends = _same_but(experiment, related, "backend")
     devices = _same_but(experiment, related, "device", "arch")

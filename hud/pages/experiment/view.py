@@ -141,15 +141,10 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     choice, complaints = query_string.read(Choice, request.GET, data_format)
     stream = streams.of_experiment(request, pk)
     page = query.read(pk, stream, choice, as_data=bool(data_format))
-    if page is None:
-        return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
         return _data(page, data_format)
     form_of_rerun = rerun_form(
-        page.experiment,
-        page.places,
-        initial=request.GET.dict(),
-        whole=choice.options == "all",
+        page.experiment, page.places, initial=request.GET.dict(), whole=choice.options == "all"
     )
     wanted = choice.metric
     if wanted and not (page.metric and page.metric.name == wanted):
@@ -275,7 +270,6 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
             problem = "" if form.refuse(error) else str(error)
     choice, _complaints = query_string.read(Choice, request.POST)
     page = query.read(pk, stream, choice)
-    assert page is not None
     return _render(request, page, form, status=422, problem=problem)
 
 

@@ -33,6 +33,7 @@ from runner.schema.devices import is_named
 _USUAL = ("open", "confirmed", "resolved", "assigned", "overdue")
 _ROWS = 20  # of messages, and of a feed
 _SUGGESTED = 500  # cases
+_WHOLE = Follow.objects.select_related("user", "owner", "stream", "regression")
 
 
 @dataclass(frozen=True)
@@ -188,12 +189,7 @@ def _state(delivery: Delivery) -> SafeString:
 
 SENT = DataTable[Delivery, None](
     Column("", "When", "created", show=ago, is_head=True),
-    Column(
-        "",
-        "Message",
-        lambda one: link(one.data["url"], headline(one.event, one.data)),
-        cell_css="long",
-    ),
+    Column("", "Message", lambda one: link(one.data["url"], headline(one.event, one.data)), cell_css="long"),
     Column("", "To", lambda one: join(one.follow.channel, _place(one.follow))),
     Column("", "State", _state),
 )
@@ -225,7 +221,7 @@ def _follows(request: HttpRequest) -> QuerySet[Follow]:
         own = Q()
     elif "rules" in scopes:
         own |= Q(user=None)
-    return Follow.objects.filter(own).select_related("user", "owner", "stream", "regression")
+    return _WHOLE.filter(own)
 
 
 def _listed(request: HttpRequest) -> list[Any]:
@@ -267,11 +263,7 @@ def _page(request: HttpRequest, form: FollowForm, *, secret: str = "", status: i
         "digest": follows.preview(follow),
         "look_back": LOOK_BACK.days,
         "may_mail": bool(person.email),
-        "table": FOLLOWS.html(
-            _listed(request),
-            request,
-            empty="You follow nothing yet.",
-        ),
+        "table": FOLLOWS.html(_listed(request), request, empty="You follow nothing yet."),
         "sent": SENT.html(list(sent.order_by("-created", "-pk")[:_ROWS]), None, empty="No message yet."),
         "secret": secret,
         "complaints": complaints,
@@ -332,9 +324,7 @@ def _save(request: HttpRequest, follow: Follow) -> HttpResponse:
 
 def feed(request: HttpRequest, token: str) -> HttpResponse:
     """Answer the newest messages of a follow as RSS, to who knows its token."""
-    known = Follow.objects.exclude(user__is_active=False).select_related(
-        "user", "owner", "stream", "regression"
-    )
+    known = _WHOLE.exclude(user__is_active=False)
     follow = get_object_or_404(known, channel=Channel.FEED, secret=token)
     home = request.build_absolute_uri("/")
     rss = Rss201rev2Feed(

@@ -1,7 +1,6 @@
 """Login and logout; each person's API keys, and for admins those of all."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -27,19 +26,17 @@ from hud.tables.html import NOTHING, code, csrf_field, dim, element, join, link,
 from hud.tables.table import Column, DataTable
 
 
-@dataclass(frozen=True)
-class KeysPage:
-    of_all: bool  # for an admin
-    csrf: SafeString
+def _is_of_all(request: HttpRequest) -> bool:
+    return "admin" in scopes_of(request)
 
 
-def _owner(key: ApiKey, _page: KeysPage) -> object:
+def _owner(key: ApiKey, _request: HttpRequest) -> object:
     if key.owner:
         return join(key.owner.username, NOTHING if key.owner.is_active else dim("(login disabled)"))
     return join(dim("host"), key.host.name) if key.host else dim("none")
 
 
-def _scopes(key: ApiKey, _page: KeysPage) -> SafeString:
+def _scopes(key: ApiKey, _request: HttpRequest) -> SafeString:
     effective = effective_scopes(key)
     title = "not in the role of its owner any more"
     lost = {scope for scope in key.scopes if key.owner and scope not in effective}
@@ -59,17 +56,17 @@ def _state(key: ApiKey) -> object:
     return f"expires on {key.expires:%Y-%m-%d}" if key.expires else "active"
 
 
-def _revoke(key: ApiKey, page: KeysPage) -> SafeString:
+def _revoke(key: ApiKey, request: HttpRequest) -> SafeString:
     if key.revoked:
         return NOTHING
     where, about = address(key.pk, "key_revoke"), f"Revoke {key.name}"
-    return post_button(where, page.csrf, "Revoke", css="danger", aria_label=about)
+    return post_button(where, csrf_field(request), "Revoke", css="danger", aria_label=about)
 
 
-KEYS = DataTable[ApiKey, KeysPage](
+KEYS = DataTable[ApiKey, HttpRequest](
     Column("name", "Name", is_head=True),
     Column("prefix", "Prefix", show=lambda prefix: code(f"{prefix}…")),
-    Column("owner", "Owner", "owner?.username", draw=_owner, label="owner", only=lambda page: page.of_all),
+    Column("owner", "Owner", "owner?.username", draw=_owner, label="owner", only=_is_of_all),
     Column("scopes", "Scopes", lambda key: " ".join(key.scopes), draw=_scopes, label="scopes"),
     "host=host?.name",
     Column("stream", "Stream", "stream?.name", show=_stream, label="stream"),
@@ -124,11 +121,11 @@ def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int = 200) -> HttpResponse:
-    keys, of_all = _keys(request), "admin" in scopes_of(request)
+    keys = _keys(request)
     table = KEYS.html(
         keys,
-        KeysPage(of_all, csrf_field(request)),
-        caption=f"{'Keys of everybody' if of_all else 'Your keys'}, newest first",
+        request,
+        caption=f"{'Keys of everybody' if _is_of_all(request) else 'Your keys'}, newest first",
         empty="No keys yet.",
     )
     context = {"table": table, "form": form, "secret": secret, "most": ROWS if len(keys) == ROWS else None}
@@ -138,8 +135,7 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
 def _keys(request: HttpRequest) -> list[ApiKey]:
     """Return the newest keys that the person may see: all for an admin, else the own ones."""
     condition = "%(of_all)s OR own.owner_id = %(person)s ORDER BY own.id DESC LIMIT %(most)s"
-    of_all = "admin" in scopes_of(request)
-    return with_owners(condition, of_all=of_all, person=request.user.pk, most=ROWS)
+    return with_owners(condition, of_all=_is_of_all(request), person=request.user.pk, most=ROWS)
 
 
 def create(request: HttpRequest) -> HttpResponse:
@@ -178,7 +174,7 @@ def create(request: HttpRequest) -> HttpResponse:
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a key of the person's own, or as an admin any."""
     found = ApiKey.objects.all()
-    if "admin" not in scopes_of(request):
+    if not _is_of_all(request):
         found = found.filter(owner=request.user.pk)
     key = get_object_or_404(found, pk=pk)
     revoke_key(key=key, who=request.user.get_username())

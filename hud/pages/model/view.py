@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from hud.models import Experiment, Stream
@@ -55,7 +55,7 @@ def model(request: HttpRequest, suite: str, case: str, data_format: str = "") ->
 def _missing(request: HttpRequest, suite: str, case: str, data_format: str) -> HttpResponse:
     """Answer that there is no such model, and which of the suite have a name like it."""
     if data_format:
-        return data.missing(data_format, f"no case of {suite!r} is called {case!r}")
+        raise Http404(f"no case of {suite!r} is called {case!r}")
     streams.of_request(request)
     cases = list(Experiment.objects.filter(suite=suite).values_list("case", flat=True).distinct())
     context = {"suite": suite, "case": case, "cases": cases, "alike": get_close_matches(case, cases, 6, 0.5)}

@@ -11,7 +11,6 @@ from typing import Any
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 
 from hud.accounts.access import scopes_of
 from hud.hosts.registration import visible_accelerators
@@ -72,7 +71,6 @@ def new_run(request: HttpRequest) -> HttpResponse:
         "cases": _cases(suite, stream, request.GET.getlist("cases")),
         "plan": planned,
         "problem": problem,
-        "now": timezone.now(),
     }
     return render(request, "new_run/new_run.html", context, status=422 if request.method == "POST" else 200)
 

@@ -44,10 +44,6 @@ class Outcome:
     problem: str = ""
     faults: tuple[Fault, ...] = ()
 
-    @property
-    def is_over(self) -> bool:
-        return self.is_stored and self.receipt is not None
-
 
 def new_upload(request: HttpRequest) -> HttpResponse:
     """Show the form, and of a file that was sent what would be stored, or with `do=store` what was."""

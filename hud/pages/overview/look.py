@@ -43,24 +43,12 @@ class LookRow:
             return "host"
         return self.cause.first.verdict
 
-    @property
-    def shortfall(self) -> float:
-        """Return how far a value is from its target, as a share of the target."""
-        return shortfall(self.point) if self.point else 0.0
-
-
-def shortfall(point: Point) -> float:
-    own = point.own_target
-    if own is None or point.value is None or own.value == 0:
-        return 0.0
-    return abs(own.value - point.value) / abs(own.value)
-
 
 def rows(
     causes: Sequence[CauseLines], missed: Sequence[Point], night: Collection[int], improved: Sequence[Point]
 ) -> list[LookRow]:
-    """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did
-    since the baseline, the largest first."""
+    """Return the rows, in 1 statement. `night` are the runs of the night, `missed` and `improved` (since the
+    baseline) its points, the largest first."""
     rows = [LookRow(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
     rows.sort(key=lambda row: row.kind == "host")
     better: dict[int, LookRow] = {}
@@ -68,7 +56,7 @@ def rows(
         better.setdefault(point.experiment.pk, LookRow(point=point, is_better=True))
     regressed = {line.series.experiment_id for cause in causes for line in cause.lines}
     below: dict[int, LookRow] = {}
-    for point in sorted(missed, key=shortfall, reverse=True):
+    for point in missed:
         pk = point.experiment.pk
         if pk in below:
             below[pk].others += 1

@@ -8,7 +8,6 @@ from typing import Any
 from hud.models import Metric, OverdueSuite, Point
 from hud.pages.backends import BackendComparison
 from hud.pages.backends_table import suite_place
-from hud.pages.overview.look import shortfall
 from hud.points.kept import Kept
 from hud.points.nights import MODEL_SUITES
 from hud.points.read import NEWEST_POINT, metric_place
@@ -58,7 +57,7 @@ def read(
             value for value in aimed if (value.experiment.suite, value.experiment.arch) == (tile.suite, arch)
         ]
         judged = [value for value in own if value.own_target]
-        judged.sort(key=lambda value: -shortfall(value) if value.met == "missed" else shortfall(value))
+        judged.sort(key=lambda value: value.shortfall * (-1 if value.met == "missed" else 1))
         tile.met = sum(value.met == "met" for value in judged)
         tile.missed = sum(value.met == "missed" for value in judged)
         tile.is_late = tile.suite in late

@@ -80,10 +80,6 @@ class Overview:
         }
 
     @property
-    def night(self) -> Night | None:
-        return self.comparison.head
-
-    @property
     def so_far(self) -> dict[str, Any] | None:
         """Return how many tasks of the night that grows have ended, None where none grows."""
         if not self.comparison.growing:
@@ -115,12 +111,9 @@ class Overview:
         return f"{found.pale} of {found.values} values may not decide, mostly: {quality_words(found.quality)}"
 
     @property
-    def latest(self) -> RunLine | None:
-        return self.runs[0] if self.runs else None
-
-    @property
-    def running(self) -> RunLine | None:
-        return next((line for line in self.runs if line.active), None)
+    def current_run(self) -> RunLine | None:
+        """Return the run that goes on, else the last one."""
+        return next((line for line in self.runs if line.active), next(iter(self.runs), None))
 
     @property
     def strip(self) -> list[tuple[RunLine, str]]:
@@ -169,7 +162,8 @@ def read(
         for point in points.shown(series, experiments, newest, targets)
         if point.experiment.arch == arch or not arch
     ]
-    missed = sorted((point for point in shown if point.met == "missed"), key=look.shortfall, reverse=True)
+    missed = [point for point in shown if point.met == "missed"]
+    missed.sort(key=lambda point: point.shortfall, reverse=True)
     for pk, point in improved.items():
         if point.verdict != "improved":  # that is its level by now
             cell = better[pk]

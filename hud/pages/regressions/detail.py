@@ -95,7 +95,6 @@ class Detail:
         return self.commits[:_MOST_COMMITS]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page's JSON says of it."""
         row = regressions.with_history(self.regression, self.events)
         environment = [dict(zip(("name", "base", "head"), fact, strict=True)) for fact in self.environment]
         table = commits.RANKED.rows(self.commits)

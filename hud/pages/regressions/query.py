@@ -37,8 +37,6 @@ HEADER = (*COLUMNS.names, "group", "group_cause", "group_size")
 
 @dataclass(frozen=True)
 class RegressionFilters:
-    """The page's query string; '' means any."""
-
     tab: str = one_of(*TABS, default="inbox", is_hidden=True)
     state: str = one_of(*RegressionState, is_hidden=True)  # exactly this one, in place of a tab
     arch: str = words(100, label="Arch", blank="all")

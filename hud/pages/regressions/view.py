@@ -39,8 +39,6 @@ _MUTE_DAYS = 14
 
 
 class RegressionAction(forms.Form):
-    """A person's decision on a regression."""
-
     event = forms.ChoiceField(
         choices=[(name, name) for name in (*BY_PEOPLE, "mute", "unmute", "mine", "unassign")]
     )

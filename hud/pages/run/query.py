@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from django.http import Http404
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -125,13 +126,13 @@ class RunPage(OfRun):
         return rows
 
 
-def read(pk: int, filters: ResultFilters, size: int, *, grouped: bool = True) -> RunPage | None:
-    """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
+def read(pk: int, filters: ResultFilters, size: int, *, grouped: bool = True) -> RunPage:
+    """Return the page with `size` points of its results, in a fixed number of statements. Raise Http404."""
     related = """JOIN hud_stream stream ON stream.id = own.stream_id
         LEFT JOIN hud_runrequest request ON request.run_id = own.id WHERE own.id = %(run)s"""
     rows = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
     if not rows:
-        return None
+        raise Http404(f"no run has the id {pk}")
     run = rows[0]
     again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
     retries = fetch_models(Run, again, {"run": pk})

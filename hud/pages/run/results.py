@@ -32,8 +32,6 @@ _QUIET_ROWS = 5  # unchanged points below those that are not
 
 @dataclass(frozen=True)
 class ResultFilters:
-    """The table's part of the query string."""
-
     show: str = one_of(*KINDS)
     q: str = words()  # words that must all occur in experiment or metric; -word must not
     # '' by importance; else a column, with - the other way round

@@ -121,8 +121,6 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
     page = query.read(pk, filters, size, grouped=not data_format)
-    if page is None:
-        return data.missing(data_format, f"no run has the id {pk}")
     streams.enter(request, page.run.stream)
     if data_format:
         return _data(request, page, data_format)
@@ -163,8 +161,6 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
     """Render the parts of the page that change while it runs."""
     filters, _complaints = query_string.read(ResultFilters, request.GET)
     page = query.read(pk, filters, SHOWN_POINTS)
-    if page is None:
-        return data.missing("", f"no run has the id {pk}")
     streams.enter(request, page.run.stream)
     response = render(request, "run/live.html", _context(request, page))
     response["Cache-Control"] = "no-store"

@@ -88,8 +88,6 @@ _RUNS = DataTable[RunLine, Mapping[str, str]](  # the page has the rest of its q
 
 @dataclass(frozen=True)
 class RunFilters:
-    """The list's query string; '' means any."""
-
     q: str = words(label="Search", type="search", placeholder="title, file or commit", data_key="/")
     branch: str = words(label="Branch", placeholder="any")
     # the beginning of one, or a range old..new with both ends

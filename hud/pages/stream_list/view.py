@@ -26,8 +26,6 @@ def _stream_field(**about: Any) -> forms.ModelChoiceField[Stream]:
 
 
 class StreamForm(forms.Form):
-    """The settings of a stream."""
-
     name = forms.CharField(label="Name", max_length=60, help_text="the old name goes on as another one")
     title = forms.CharField(label="Title", max_length=200, required=False)
     reference = _stream_field(

@@ -86,7 +86,6 @@ class Newest:
         }
 
     def where(self, rows: Bools | Ints | slice) -> Newest:
-        """Return these rows."""
         tables = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "metrics"}
         return replace(self, **{name: table[rows] for name, table in tables.items()})
 

@@ -43,21 +43,17 @@ class MatrixLine:
     batch_size: Any
     iterations: int
     matrix: Matrix
-    times_s: dict[str, float] = field(default_factory=dict)
-    experiments: dict[str, int] = field(default_factory=dict)
+    results: dict[str, tuple[int, float]] = field(default_factory=dict)  # experiment and time, s, by backend
 
     @property
     def ratio(self) -> float:
         """How many times as fast the second of the compared backends is."""
-        first, second = self.matrix.ratio
-        return self.times_s[first] / self.times_s[second]
-
-    def add(self, backend: str, time_s: float, experiment: int) -> None:
-        self.times_s[backend], self.experiments[backend] = time_s, experiment
+        first, second = (self.results[name][1] for name in self.matrix.ratio)
+        return first / second
 
     @property
     def cells(self) -> list[tuple[int | None, float | None]]:
-        return [(self.experiments.get(name), self.times_s.get(name)) for name in self.matrix.backends]
+        return [self.results.get(name, (None, None)) for name in self.matrix.backends]
 
 
 def matrix_of(stream: Stream, suite: str) -> dict[str, Any] | None:
@@ -105,7 +101,7 @@ def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Matri
     Each line has one XLA runtime, with eager and inductor as they run without any.
     """
     lines: dict[tuple[Any, ...], MatrixLine] = {}
-    plain: dict[tuple[Any, ...], list[tuple[str, float, int]]] = {}
+    plain: dict[tuple[Any, ...], dict[str, tuple[int, float]]] = {}
     for value, experiment, case, mode, dtype, backend, arch, device, knobs_text in times:
         knobs = json.loads(knobs_text)
         runtime = str(knobs.pop(matrix.runtime_knob, ""))
@@ -114,13 +110,12 @@ def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Matri
         if backend in matrix.runtime_backends:
             batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
             line = MatrixLine(*subject, runtime, batch_size, iterations, matrix)
-            lines.setdefault((*key, runtime), line).add(backend, value, experiment)
+            lines.setdefault((*key, runtime), line).results[backend] = experiment, value
         elif backend in matrix.backends and not runtime:
-            plain.setdefault(key, []).append((backend, value, experiment))
+            plain.setdefault(key, {})[backend] = experiment, value
     for key, line in lines.items():
-        for cells in plain.get(key[:-1], []):
-            line.add(*cells)
-    return [line for line in lines.values() if set(matrix.ratio) <= set(line.times_s)]
+        line.results |= plain.get(key[:-1], {})
+    return [line for line in lines.values() if line.results.keys() >= set(matrix.ratio)]
 
 
 MOST_RERUN = 200  # experiments of one request
@@ -144,8 +139,6 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     filters, complaints = query_string.read(query.SuiteFilters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(stream, name, filters, data_format)
-    if page is None:
-        return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
         return data.answer(
             data_format,

@@ -77,13 +77,11 @@ def test_where_no_time_decides_no_count_stands_for_the_result(client: Client) ->
 def test_the_surest_time_that_decides_is_the_headline(client: Client) -> None:
     run = ab_run(selection={"suite": "micro", "draws": 3})
     page = query.read(run.pk, ResultFilters(), 10)
-    assert page
     assert page.headline_pairs == []
     expected = []
     for metric in ("kernel_count", "cold_compile_s", "compiled_latency_ms", "device_latency_ms"):
         measure_draws(run, metric, 2.0)
         page = query.read(run.pk, ResultFilters(), 10)
-        assert page
         expected.append([line.metric.name for line in page.headline_pairs])
     assert expected == [[], ["cold_compile_s"], ["compiled_latency_ms"], ["device_latency_ms"]]
 

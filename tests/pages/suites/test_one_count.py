@@ -203,8 +203,8 @@ def test_a_night_without_models_is_one_and_links_carry_the_night_that_is_shown(c
     page = client.get("/?stream=nightly").context["comparison"]
     assert page.head.runs == (other.pk,)
     assert page.counts.causes == 2
-    assert [night.runs for night in page.sides[:2]] == [(other.pk,), (models.pk,)]
-    for night in page.sides[:2]:
+    assert [night.runs for night in page.nights[:-3:-1]] == [(other.pk,), (models.pk,)]
+    for night in page.nights[:-3:-1]:
         chosen = client.get("/", {"stream": "nightly", "head": night.side}).context["comparison"]
         assert chosen.head == night
         compared = client.get(f"/compare.json?{chosen.of_sides}").json()
