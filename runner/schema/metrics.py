@@ -5,7 +5,7 @@ stored without a direction and never coloured. Units follow, and the targets tha
 """
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -16,8 +16,9 @@ from runner.schema.tables import rows
 
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
-# headline: may open a regression; detail: judged and shown; diagnostic: shown only
-Role = Literal["headline", "detail", "diagnostic"]
+# headline: may open a regression; alone: also, in an experiment without a headline of how fast it runs;
+# detail: judged and shown; diagnostic: shown only
+Role = Literal["headline", "alone", "detail", "diagnostic"]
 # times of what no compiler made: they move with the host
 EAGER_TIMES = ("eager_device_latency_ms", "eager_gpu_busy_ms", "eager_latency_ms", "time_baseline")
 STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")  # by call time
@@ -99,17 +100,27 @@ def says_unit(metric: str) -> bool:
     return metric in METRICS or bool(metric_info(metric).unit)
 
 
-def device_time_of(metric: str, present: Container[str]) -> str:
+def device_time_of(metric: str, present: Collection[str]) -> str:
     """Return the metric that tells the same by device time, where the experiment has it, else this one."""
     return next((other for other in _CALL_TIME.get(metric, ()) if other in present), metric)
 
 
-def role_of(metric: str, present: Container[str]) -> Role:
-    """Return what a metric may do in an experiment that also has the metrics `present`: call time is headline
-    only where there is no device time, as on a CPU and in uploads."""
+def role_of(metric: str, present: Collection[str]) -> Role:
+    """Return what a metric may do in an experiment that has the metrics `present`: one that speaks for a
+    benchmark `alone`, such as its own latency, is a headline where no other tells how fast it runs, and call
+    time only where there is no device time, as on a CPU and in uploads."""
     if metric in _CALL_TIME and not any(other in present for other in _CALL_TIME[metric]):
         return "headline"
-    return metric_info(metric).role
+    role = metric_info(metric).role
+    if role != "alone":
+        return role
+    return "detail" if any(map(_is_headline_of_running, present)) else "headline"
+
+
+@lru_cache(maxsize=4096)
+def _is_headline_of_running(metric: str) -> bool:
+    is_headline = metric in _CALL_TIME or metric_info(metric).role == "headline"
+    return is_headline and is_of_running(metric)
 
 
 @lru_cache(maxsize=4096)  # every record of an upload asks
@@ -121,7 +132,7 @@ def metric_info(name: str) -> MetricInfo:
         if match := pattern.fullmatch(name):
             unit = match.groupdict().get("unit")
             return replace(info, name=name, title=name, unit=canonical_unit(unit) if unit else info.unit)
-    return MetricInfo(name, name, "", "none", "timing", 4, signed=True)
+    return MetricInfo(name, name, "", "none", "timing", 4, signed=True, role="alone")
 
 
 _UNIT_ROWS = rows(__file__, "units.csv")

@@ -142,6 +142,35 @@ def test_an_operator_says_what_an_unknown_metric_means_and_its_history_is_judged
         write.save(known, who="olga")
 
 
+@pytest.mark.parametrize(
+    ("metric", "about", "beside", "opens"),
+    [
+        ("latency", {}, "", True),
+        ("prefill tflops", {}, "", True),
+        ("my_step", {"unit": "ms", "direction": "down"}, "", True),
+        ("my_step", {"unit": "ms"}, "", False),  # nobody says which way is worse
+        ("latency", {}, "accuracy_ratio", True),
+        ("latency", {}, "token_per_sec", False),  # which tells how fast it runs
+        ("eager_latency_ms", {}, "", False),  # of what no compiler made
+    ],
+)
+def test_the_own_metric_of_a_benchmark_opens_regressions_where_it_is_alone(
+    metric: str, about: dict[str, str], beside: str, opens: bool
+) -> None:
+    up = metric.endswith("tflops")
+    for day, slower in enumerate([1.0, 1.01, 0.99] * 6 + [1.3] * 3):
+        own = {"name": metric, "benchmark_values": [1 / slower if up else slower], "extra_info": about}
+        records = [{**v3_record(timestamp=1_700_000_000 + day * 86_400), "metric": own}]
+        if beside:
+            records.append({**records[0], "metric": {"name": beside, "benchmark_values": [1.0]}})
+        for one in records:
+            one["benchmark"] = {**one["benchmark"], "name": "acme nightly"}
+        ingest(as_list(*records), Parameters(driver="580.1"))
+    judge()
+    found = [one.series.metric.name for one in Regression.objects.select_related("series__metric")]
+    assert found == ([metric] if opens else [])
+
+
 def test_a_preview_counts_and_writes_nothing() -> None:
     nights(*STEP)
     nights(*QUIET, 2380, 2380, 2380, case="gemv")

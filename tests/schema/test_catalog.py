@@ -267,7 +267,7 @@ def test_call_time_is_headline_only_without_device_time() -> None:
     assert role_of("speedup", ["speedup", "device_speedup"]) == "detail"
     assert role_of("device_speedup", []) == "headline"
     assert role_of("elapsed", []) == "diagnostic"
-    assert role_of("odd", []) == "detail"
+    assert role_of("odd", []) == "headline"
     assert metric_info("same_choice_ratio").role == "headline"
 
 

@@ -31,7 +31,7 @@ from hud.states.regressions import ACTIVE
 from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
-COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
+_HEADLINES = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
 HEADER = (*IDENTITY.names, "side", "stream", *judged.COLUMNS.names, "head_id")
 
@@ -155,9 +155,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         for index, text in enumerate([base, *heads])
     ]
     times = [side.newest.order_time for side in sides[:2]]
-    named = [*COMPARED, COMPRESSION, filters.metric]
-    stored = fetch_models(Metric, "WHERE name = ANY(%(names)s) OR direction <> 'none'", {"names": named})
-    metrics = [metric for metric in stored if metric.name in named or metric.has_own_direction]
+    named = [*_HEADLINES, COMPRESSION, filters.metric]
+    metrics = _compared(named)
     if filters.metric and filters.metric not in {metric.name for metric in metrics}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
@@ -208,18 +207,25 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     )
 
 
+def _compared(named: Collection[str]) -> list[Metric]:
+    """Return the metrics of these names, and those that may be the headline of an experiment: 1 statement."""
+    stored = fetch_models(Metric, "WHERE name = ANY(%(names)s) OR direction <> 'none'", {"names": [*named]})
+    return [metric for metric in stored if metric.name in named or role_of(metric.name, ()) == "headline"]
+
+
 def between(
-    base: Night, head: Night, stream: Stream, names: Sequence[str], experiments: Collection[int]
+    base: Night, head: Night, stream: Stream, experiments: Collection[int], names: Collection[str] = ()
 ) -> Callable[[str], list[ComparedRow]]:
-    """Read what two nights measured of these metrics and experiments: 7 statements. Return a function that
-    judges them by one of the metrics, or if that is '' by all headline ones, as `read` does: 2 statements."""
+    """Read what two nights measured of these experiments, by default of all metrics that `read` compares: 7
+    statements. Return a function that judges them by one of the metrics, or if that is '' by all headline
+    ones, as `read` does: 2 statements."""
     runs = by_id(Run, [max(base.runs), max(head.runs)])
     sides = []
     for night in (base, head):
         run = runs[max(night.runs)]
         run.order_time, run.stream = night.time, stream
         sides.append(ComparedSide(night.side, "night", night.side, run, night.runs, night.began))
-    metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": list(names)})
+    metrics = [one for one in _compared(names or _HEADLINES) if not names or one.name in names]
     points = [Points.read(side, [metric.pk for metric in metrics], experiments) for side in sides]
     cohort = Cohort.read(points, metrics, dict.fromkeys(("suite", "arch", "mode", "dtype"), ""))
     places = Places.read(points)

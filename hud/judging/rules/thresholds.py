@@ -7,7 +7,7 @@ setting comes from the row that says it and names the most; of rows that name as
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.db.models import Q
 from hud.judging.verdict import Rule
 from hud.models import Experiment, Metric, Series, Threshold
 from hud.sql import fetch_models
-from runner.schema.metrics import role_of
+from runner.schema.metrics import is_known, role_of
 
 LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
 DERIVED = ("same_choice_ratio", "autotune_regret", "share_of_ceiling")  # computed of other numbers
@@ -48,12 +48,15 @@ class Thresholds:
         return rule
 
 
-def opens_regressions(rule: Rule, metric: Metric, present: Container[str]) -> bool:
+def opens_regressions(rule: Rule, metric: Metric, present: Collection[str]) -> bool:
     """Return whether a series may open a regression, in an experiment and class with the metrics `present`.
-    One whose metric only an operator knows may: saying which way is worse asks for that."""
+    One whose metric an operator has told of may: saying which way is worse asks for that."""
     if rule.judged is not None:
         return rule.judged
-    return (metric.told and metric.has_own_direction) or role_of(metric.name, present) == "headline"
+    if metric.has_own_direction and metric.told:
+        return True
+    has_sides = metric.direction != "none" or is_known(metric.name)
+    return has_sides and role_of(metric.name, present) == "headline"
 
 
 def metrics_by_class(experiments: Collection[int]) -> dict[tuple[int, str | None], set[str]]:

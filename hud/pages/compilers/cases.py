@@ -169,7 +169,7 @@ def read(page: BackendComparison, block: Block) -> CaseList | None:
     judged: dict[str, dict[int, JudgedCell]] = {}
     if table.base:
         names = speedup.metric, compiled.metric
-        rows_of = between(table.base, table.head, page.stream, names, ids)
+        rows_of = between(table.base, table.head, page.stream, ids, names)
         judged = {name: {row.pk: row.best for row in rows_of(name) if row.best} for name in names}
     declared = {point.experiment.pk: point for point in page.declared if point.known_failure}
     declared |= {point.experiment.pk: point for point in page.declared if point.metric.name == PASSES}

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hud.judging.compare.query import COMPARED, between
+from hud.judging.compare.query import between
 from hud.models import STATUS_CODES, VERDICT_CODES
 from hud.pages.backends import BackendComparison
 from hud.points.kept import Kept
@@ -112,7 +112,7 @@ def improved(comparison: BackendComparison, judged: JudgedNight) -> dict[int, Im
     change against its noise first: the statements of `between`, none where nothing moved."""
     if not judged.may_be_better or not comparison.base or not comparison.head:
         return {}
-    rows_of = between(comparison.base, comparison.head, comparison.stream, COMPARED, judged.may_be_better)
+    rows_of = between(comparison.base, comparison.head, comparison.stream, judged.may_be_better)
     moved = [cell for row in rows_of("") for cell in row.moved.get(0, ())]
     better = [cell for cell in moved if cell.verdict == "improved"]
     better.sort(key=lambda cell: -(cell.factor or math.inf))
