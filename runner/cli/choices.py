@@ -23,7 +23,7 @@ from runner.cli.terminal import RunContext
 from runner.launch import ledger
 from runner.launch.jobs import Job
 from runner.launch.ledger import ChoiceFile, Proven
-from runner.schema.compilations import PINNED_VARIABLE, UNTUNED, kernels_in
+from runner.schema.compilations import UNTUNED, kernels_in
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CANCELLED, NEW_CACHES, TaskResult, task_of
@@ -136,8 +136,7 @@ class _Compiler:
     def run(self, task: TaskSpec, proven: Proven) -> TaskResult:
         with tempfile.TemporaryDirectory(prefix="compiler-hud-") as name:
             path = Path(name, "choices.json")
-            self.choices.force(proven, path, files=self.files, only_looks=not self.forces)
-            variables = {PINNED_VARIABLE: str(path)}
+            variables = self.choices.force(proven, path, files=self.files, only_looks=not self.forces)
             if not self.forces:
                 variables |= self._caches(task, Path(name, "caches"))
             python = replace(self.python, environment={**self.python.environment, **variables})
