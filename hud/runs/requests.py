@@ -38,7 +38,7 @@ from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue, setting_text
-from runner.schema.protocol import overlay_of
+from runner.schema.protocol import OVERLAYS_ALLOWED, overlay_of
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import IDENTITY, BadRequest, TaskSpec
 from runner.schema.tasks import Process, Replication, Selection, plan, task_of
@@ -172,8 +172,8 @@ def request_run(
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
     interpreters = (resources.interpreter, resources.base_interpreter)
-    labels = {**resources.labels, **overlays.labels_for(interpreters)}
-    resources = replace(resources, labels=labels)
+    if any(overlay_of(name)[1] for name in interpreters):
+        resources = replace(resources, labels={**resources.labels, **OVERLAYS_ALLOWED})
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
