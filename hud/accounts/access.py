@@ -87,7 +87,6 @@ class AccessMiddleware:
 
 
 def scopes_of(request: HttpRequest) -> Scopes:
-    """Return the scopes of the person's role."""
     scopes: Scopes = request.scopes  # type: ignore[attr-defined]
     return scopes
 

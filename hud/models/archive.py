@@ -26,5 +26,4 @@ class ArchivedMonth(NamedRow):
         constraints = [models.UniqueConstraint(fields=["stream", "month"], name="archived_month")]
 
     def file(self, kind: str) -> str:
-        """Return the name of its file of a kind."""
         return f"{self.path}-{kind}.parquet"

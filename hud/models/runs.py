@@ -129,7 +129,6 @@ class Run(NamedRow):
 
     @property
     def is_ab(self) -> bool:
-        """Return whether this is an A/B comparison."""
         return bool(self.base_interpreter)
 
     @property

@@ -19,13 +19,7 @@ from django.db import transaction
 
 from hud.files import files
 from hud.models import Accelerator, Run
-from runner.schema.protocol import (
-    MOST_OVERLAY_BYTES,
-    OVERLAY_FOLDERS,
-    OVERLAYS_ALLOWED,
-    is_in_overlay,
-    overlay_of,
-)
+from runner.schema.protocol import MOST_OVERLAY_BYTES, OVERLAY_FOLDERS, is_in_overlay, overlay_of
 from runner.schema.suite import BadRequest
 
 _GIT_S = 10
@@ -75,11 +69,6 @@ def checked(interpreters: Iterable[str], able: Iterable[Accelerator], *, is_perm
             _check_files(str(own), commit)
         commits.append(commit)
     return commits
-
-
-def labels_for(interpreters: Iterable[str]) -> dict[str, str]:
-    """Return the labels that an accelerator needs for names."""
-    return OVERLAYS_ALLOWED if any(overlay_of(name)[1] for name in interpreters) else {}
 
 
 def torch_of(name: str, able: Iterable[Accelerator]) -> str:

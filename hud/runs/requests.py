@@ -38,10 +38,10 @@ from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue, setting_text
-from runner.schema.protocol import overlay_of
+from runner.schema.protocol import OVERLAYS_ALLOWED, overlay_of
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.tasks import Process, Replication, Selection, plan
+from runner.schema.suite import IDENTITY, BadRequest, TaskSpec
+from runner.schema.tasks import Process, Replication, Selection, plan, task_of
 from runner.suites import SUITES, suite_of
 from runner.suites.request import tasks_of_preset
 
@@ -172,8 +172,8 @@ def request_run(
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
     interpreters = (resources.interpreter, resources.base_interpreter)
-    labels = {**resources.labels, **overlays.labels_for(interpreters)}
-    resources = replace(resources, labels=labels)
+    if any(overlay_of(name)[1] for name in interpreters):
+        resources = replace(resources, labels={**resources.labels, **OVERLAYS_ALLOWED})
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
@@ -339,35 +339,20 @@ def spec_of(
 ) -> TaskSpec:
     """Return the task that measures this experiment on a device. `knobs` replace its case parameters; None
     stands for the suite's default. Raise BadRequest."""
-    suite = SUITES.get(experiment.suite)
-    if suite is None:
+    if experiment.suite not in SUITES:
         known = ", ".join(sorted(SUITES))
         raise BadRequest(f"the runner has no suite {experiment.suite!r} here; it has: {known}")
-    offered = {option.name for option in suite.options}
+    offered = SUITES[experiment.suite].offered
     if unknown := next((name for name in knobs if name not in offered), ""):
         raise BadRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
-    suite.case(experiment.case)  # a name for several cases is none
-    asked = {**suite.asked_knobs(experiment.knobs), **knobs}
-    (spec,) = plan(
-        Selection(
-            experiment.suite,
-            device,
-            cases=[experiment.case],
-            modes=[experiment.mode] if experiment.mode else [],
-            dtypes=[experiment.dtype],
-            backends=[experiment.backend],
-            dynamic=experiment.dynamic,
-            knobs={name: value for name, value in asked.items() if value is not None},
-        )
-    )
-    return spec
+    return task_of({**{name: getattr(experiment, name) for name in IDENTITY}, "device": device}, knobs)
 
 
 def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
     """Return whether a task measures another experiment than this one, apart from the device."""
     suite = SUITES[spec.suite]
     asked = suite.asked_knobs(experiment.knobs)
-    if not asked.keys() <= {option.name for option in suite.options}:
+    if not asked.keys() <= suite.offered.keys():
         return True
     same_knobs = spec.identity() == replace(spec, knobs=asked).identity()
     return not same_knobs or suite.canonical(spec).backend != suite.canonical(replace(spec, knobs={})).backend

@@ -23,10 +23,10 @@ from runner.cli.terminal import RunContext
 from runner.launch import ledger
 from runner.launch.jobs import Job
 from runner.launch.ledger import ChoiceFile, Proven
-from runner.schema.compilations import PINNED_VARIABLE, UNTUNED, kernels_in
+from runner.schema.compilations import UNTUNED, kernels_in
 from runner.schema.records import Json
-from runner.schema.suite import BadRequest, TaskSpec, suite_of
-from runner.schema.tasks import CANCELLED, NEW_CACHES, Selection, TaskResult, plan
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import CANCELLED, NEW_CACHES, TaskResult, task_of
 from runner.system import interpreters, machine
 from runner.system.accelerators import Accelerator, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_or_own
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
         lines = [(slot, f"miss: {elsewhere}") for slot in proven.all]
         if not elsewhere:
             try:
-                result = compiler.run(_task(own), proven)
+                result = compiler.run(task_of(own), proven)
             except BadRequest as error:
                 lines = [(slot, f"not here: {error}") for slot in proven.all]
             else:
@@ -136,8 +136,7 @@ class _Compiler:
     def run(self, task: TaskSpec, proven: Proven) -> TaskResult:
         with tempfile.TemporaryDirectory(prefix="compiler-hud-") as name:
             path = Path(name, "choices.json")
-            self.choices.force(proven, path, files=self.files, only_looks=not self.forces)
-            variables = {PINNED_VARIABLE: str(path)}
+            variables = self.choices.force(proven, path, files=self.files, only_looks=not self.forces)
             if not self.forces:
                 variables |= self._caches(task, Path(name, "caches"))
             python = replace(self.python, environment={**self.python.environment, **variables})
@@ -162,24 +161,6 @@ class _Compiler:
                 (cache / file.parent.name).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, cache / file.parent.name / file.name)
         return {NEW_CACHES: str(folder), **machine.compile_caches(folder)}
-
-
-def _task(own: Mapping[str, Json]) -> TaskSpec:
-    """Return the task that measures a stored experiment. Raise BadRequest where this host has none."""
-    suite = suite_of(str(own["suite"]))
-    suite.case(str(own["case"]))
-    asked = suite.asked_knobs(own["knobs"])
-    selection = Selection(
-        suite.name,
-        str(own["device"]),
-        cases=[str(own["case"])],
-        modes=[own["mode"]] if own["mode"] else [],
-        dtypes=[own["dtype"]],
-        backends=[own["backend"]],
-        dynamic=bool(own["dynamic"]),
-        knobs={name: value for name, value in asked.items() if value is not None},
-    )
-    return plan(selection)[0]
 
 
 def _inductor_folder() -> Path:

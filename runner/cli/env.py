@@ -21,7 +21,6 @@ _NO_NETWORK = re.compile(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the whole command line of `python -m runner env`."""
     add = parser.add_argument
     add("name", metavar="NAME", help=f"{', '.join(ENVIRONMENTS)}, or your own with the packages after it")
     add("packages", nargs="*", metavar="SPEC", help="packages as pip takes them, such as torch==2.9.0")

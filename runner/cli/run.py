@@ -32,7 +32,6 @@ _MAX_REPEATS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the whole command line of `python -m runner run`."""
     add = parser.add_argument
     add("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     about = "a case of one's own: its build() → (module, inputs); of the suite kernels, what GET kernels gave"

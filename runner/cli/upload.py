@@ -1,7 +1,7 @@
 """Post result files to a HUD."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from runner.cli import terminal
@@ -44,18 +44,16 @@ def upload_file(path: Path, hud: Hud, given: Mapping[str, str]) -> Answer:
     if path.stat().st_size <= _limit() and path.suffix != ".gz":
         return upload(path.name, path.read_bytes(), hud, given)
     given = {"run_id": run_id_of(path), **given}
-    whole = Answer(True, [])
+    answer, lines = Answer(True, []), list[str]()
     try:
         for number, body in enumerate(split(path, _limit()), start=1):
             answer = upload(path.name, body, hud, given)
-            lines = [f"piece {number}: {line}" for line in answer.lines]
-            accepted = whole.accepted and answer.accepted
-            whole = Answer(accepted, [*whole.lines, *lines], answer.delivered)
+            lines += [f"piece {number}: {line}" for line in answer.lines]
             if not answer.accepted:
                 break
     except (CannotSplit, OSError, EOFError, UnicodeDecodeError) as error:
-        return Answer(False, [*whole.lines, f"not sent whole: {error}"])
-    return whole
+        return Answer(False, [*lines, f"not sent whole: {error}"])
+    return replace(answer, lines=lines)
 
 
 def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> Answer:

@@ -20,7 +20,6 @@ _LIMIT_S = 1800
 
 
 def add_record_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the whole command line of `python -m runner record`."""
     add = parser.add_argument
     add("--file", type=Path, required=True, metavar="MODEL.PY", help="its build() → (module, inputs)")
     add("--mode", choices=("inference", "training"), default="inference")

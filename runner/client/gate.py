@@ -45,8 +45,6 @@ class Case:
 
 @dataclass
 class Verdict:
-    """What came of a gate."""
-
     hud: Hud
     base: str
     head: str

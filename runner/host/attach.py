@@ -28,7 +28,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the whole command line of `python -m runner attach`."""
     add = parser.add_argument
     add("--hud", default=os.environ.get("HUD_URL", ""), help="address, http://… (or HUD_URL)")
     add("--token", default="", help="one-time token that an operator made")

@@ -82,10 +82,10 @@ class ChoiceFile:
 
     def force(
         self, proven: Proven, path: Path, *, files: Path | None = None, only_looks: bool = False
-    ) -> None:
-        """Write what a process forces on its kernels. Inductor's own files of these choices go to `files`,
-        templates then to `made_table`. A process that `only_looks` forces none, and says which of its kernels
-        have another source."""
+    ) -> dict[str, str]:
+        """Write what a process forces on its kernels; return its variable. Inductor's own files of these
+        choices go to `files`, templates then to `made_table`. A process that `only_looks` forces none, and
+        says which of its kernels have another source."""
         table = made_table() if files and not only_looks else _table()
         given = {
             "arch": self.arch, "triton": self.triton, "only_looks": only_looks,
@@ -93,7 +93,7 @@ class ChoiceFile:
             "templates": dict(proven.templates), "table": str(table),
             "entries": json.loads(read_file(table, _MOST_BYTES)) if table.exists() else {},
         }  # fmt: skip
-        write_new(path, json.dumps(given))
+        return pinned_variables(path, given)
 
 
 def _identity(row: Mapping[str, Json]) -> dict[str, Any]:
@@ -157,14 +157,7 @@ def made_table() -> Path:
     return _table().with_suffix(".new")
 
 
-def pinned_variables(path: Path, choices: Mapping[str, str]) -> dict[str, str]:
+def pinned_variables(path: Path, choices: Mapping[str, Json]) -> dict[str, str]:
     """Write the choices that a process is to force; return its variable."""
     write_new(path, json.dumps(dict(choices)))
-    return {PINNED_VARIABLE: str(path)}
-
-
-def ledger_variables(path: Path, task: TaskSpec) -> dict[str, str]:
-    """Write the choices of this host that a task is to force; return its variable. Raise BadRequest."""
-    choices = applied()
-    choices.force(choices.of(task), path)
     return {PINNED_VARIABLE: str(path)}

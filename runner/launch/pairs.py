@@ -64,7 +64,8 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
         variables = ledger.pinned_variables(path, job.pinned)
     elif job.caches == "ledger":
         try:
-            variables = ledger.ledger_variables(path, job.task)
+            choices = ledger.applied()
+            variables = choices.force(choices.of(job.task), path)
         except BadRequest as error:
             return TaskOutcome("unsupported", "no_choices", str(error))
     return request.launch(job.python, variables)

@@ -206,6 +206,27 @@ def plan(asked: Selection) -> list[TaskSpec]:
     return distinct(tasks)
 
 
+def task_of(
+    experiment: Mapping[str, Json], knobs: Mapping[str, OptionValue | None] = MappingProxyType({})
+) -> TaskSpec:
+    """Return the task that measures an experiment of this `IDENTITY`. `knobs` replace its case parameters;
+    None stands for the suite's default. Raise BadRequest."""
+    suite, case = suite_of(experiment["suite"]), experiment["case"]
+    suite.case(case)  # a name for several cases is none
+    asked = {**suite.asked_knobs(experiment["knobs"]), **knobs}
+    selection = Selection(
+        suite.name,
+        experiment["device"],
+        cases=[case],
+        modes=[experiment["mode"]] if experiment["mode"] else [],
+        dtypes=[experiment["dtype"]],
+        backends=[experiment["backend"]],
+        dynamic=bool(experiment["dynamic"]),
+        knobs={name: value for name, value in asked.items() if value is not None},
+    )
+    return plan(selection)[0]
+
+
 def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
     """Return the tasks without those that measure the same under another name of the backend."""
     specs: dict[str, TaskSpec] = {}

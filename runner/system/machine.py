@@ -96,7 +96,6 @@ def cpu_name() -> str:
 
 
 def memory_bytes() -> int:
-    """Return the main memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

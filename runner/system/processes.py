@@ -65,7 +65,6 @@ def adopt_orphans() -> None:
 
 
 def read_process(pid: int) -> Process | None:
-    """Return the process with this pid, or None."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

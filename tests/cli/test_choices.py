@@ -238,7 +238,8 @@ def test_runs_take_the_choices_of_their_host(
     assert main(timm) == 2, "nothing is proven there"
     assert len(found) == 2
     path = tmp_path / "given.json"
-    assert ledger.ledger_variables(path, found[0].task) == {PINNED_VARIABLE: str(path)}
+    choices = ledger.applied()
+    assert choices.force(choices.of(found[0].task), path) == {PINNED_VARIABLE: str(path)}
     assert json.loads(path.read_text())["choices"].keys() == {A, B, D}
     for wrong in (["--repeats", "2"], ["--new-opt", "epilogue_fusion=off"]):
         assert main([*words, *wrong]) == 2

@@ -94,7 +94,6 @@ class Command(RoundsCommand):
 
 
 def tick() -> None:
-    """Do one round of background work."""
     heartbeats.beat("tick")
     given_up = tasks.break_leases() if heartbeats.trusted() else []
     for step, failure in (  # one that is broken must not stop the care of leases
