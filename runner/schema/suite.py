@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue, setting_text
 from runner.schema.records import CLASS_PACKAGES
@@ -85,6 +85,10 @@ class TaskSpec:
     def setting(self, name: str) -> OptionValue | None:
         """Return an option's value: the given one, else its default. Raise KeyError if the suite lacks it."""
         return self.knobs.get(name, suite_of(self.suite).offered[name].default)
+
+    def number(self, name: str) -> int:
+        """Return the value of an option that is an integer."""
+        return cast("int", self.setting(name))
 
     def identity(self) -> dict[str, OptionValue]:
         """Return the knobs that make this another experiment than the suite's plain one."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -104,7 +104,7 @@ class _Work:
     def explain(self, *, until: float) -> None:
         """Find the part of the compiler at fault for the calls that failed, where the option asks for it,
         and leave all of them to be recorded by `summarise`. They share the option's seconds."""
-        asked_s = cast("int", self._spec.setting(EXPLAIN))
+        asked_s = self._spec.number(EXPLAIN)
         if not asked_s:
             return
         now = time.monotonic()

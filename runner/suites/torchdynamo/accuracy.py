@@ -187,9 +187,8 @@ def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> A
 def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
     step = Step(model, spec, for_accuracy=True)
     function = make(step, model)
-    result, steps = None, spec.setting("iterations")
-    assert isinstance(steps, int)
-    for _ in range(steps):
+    result = None
+    for _ in range(spec.number("iterations")):
         step.begin()
         result = function(model.inputs)
     # Copied, since CUDA graphs reuse the memory of their outputs.
