@@ -158,7 +158,7 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
         options={"triton.cudagraphs": spec.device == "cuda" and bool(spec.setting("cudagraphs"))},
     )
     if spec.dynamic:  # as --dynamic-shapes --dynamic-batch-only: no other dimension may change
-        for tensor in model.batch_tensors(model.inputs):
+        for tensor in model.batch_tensors():
             torch._dynamo.mark_dynamic(tensor, 0)
 
     def compiled() -> Any:

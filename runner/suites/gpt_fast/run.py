@@ -255,7 +255,7 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     found, _trace = gpu_active_time.at_full_clock(step, generator.device, before_call=lambda: None)
     generator.profiled = found.steps
     model, clock = generator.model, gpu_active_time.CLOCK
-    active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
+    active, kv = model.active_weight_bytes(), model.kv_bytes()
     bandwidth = ceilings.gbps(active, found.steps_ms)
     facts = {
         "moved_bytes": active,

@@ -119,7 +119,7 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
     return Measured(results, numbers, found.code, no_device, trace)
 
 
-def again(spec: TaskSpec, call: Call) -> Json:
+def again(spec: TaskSpec, call: Call) -> str:
     """Compile one call as `measure` does, but through dynamo, and check it; return ok, or raise likewise."""
     device = prepare(spec.device)
     torch.manual_seed(SEED)

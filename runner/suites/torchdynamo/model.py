@@ -91,9 +91,9 @@ class LoadedModel:
         """Return three quarters of the batch size, at least 2, or the batch size if that is not smaller."""
         return min(self.batch_size, max(2, self.batch_size * 3 // 4))
 
-    def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
-        """Return the tensors of `inputs` whose first dimension is the batch."""
-        return [value for value in tensors_in(inputs) if value.dim() > 0 and self.batched]
+    def batch_tensors(self) -> list[torch.Tensor]:
+        """Return the inputs whose first dimension is the batch."""
+        return [value for value in tensors_in(self.inputs) if value.dim() > 0 and self.batched]
 
 
 class Called(torch.nn.Module):
