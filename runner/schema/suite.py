@@ -136,7 +136,6 @@ class Expected:
 
     case: str
     backend: str
-    device: str
     knobs: Mapping[str, Any]
     metrics: tuple[str, ...]
 
@@ -304,7 +303,7 @@ class Suite:
         """Return the experiments of a task that runs with these environment variables. The task leaves a
         record for each of their metrics: with a value, or with the status that says why there is none."""
         named = self.canonical(task)
-        return [Expected(task.case, named.backend, task.device, named.identity(), self.headline_metrics)]
+        return [Expected(task.case, named.backend, named.identity(), self.headline_metrics)]
 
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Like `expected`, with what only the host can know, since it reads the host's files."""
@@ -357,7 +356,7 @@ class Suite:
             ("mode", identity["mode"], [task.mode]),
             ("dtype", identity["dtype"], [task.dtype]),
             ("backend", identity["backend"], [*(e.backend for e in experiments), *self.reference_backends]),
-            ("device", identity["device"], [experiment.device for experiment in experiments]),
+            ("device", identity["device"], [task.device]),
             ("dynamic", identity["dynamic"], [task.dynamic]),
         ):
             if value not in own:
