@@ -187,9 +187,6 @@ class RecordParser:
 
     def _add_record(self, item: LocatedRecord, record: Record) -> None:
         metric = record.metric
-        if metric is None:
-            self.receipt.skip(Skipped(item.pointer, reasons.NO_METRIC, item.line))
-            return
         extra = metric.extra_info or {}
         if extra.get(UNEXPECTED):
             self.receipt.skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))

@@ -90,8 +90,7 @@ def run_of(record: Record, parameters: Parameters, *, any_time: bool) -> tuple[R
 
 
 def _compilation_of(record: Record) -> int | None:
-    extra = record.metric.extra_info if record.metric else None
-    number: int | None = extra.get(COMPILATION) if extra else None
+    number: int | None = (record.metric.extra_info or {}).get(COMPILATION)
     if number is not None and not (type(number) is int and 0 <= number < _MAX_COMPILATIONS):
         detail = f"a compilation is a whole number from 0 to {_MAX_COMPILATIONS - 1}"
         raise WrongRecord(f"/metric/extra_info/{COMPILATION}", detail)

@@ -363,8 +363,8 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
     results = SUITES[spec.suite].expected(spec, {})
     if len(results) != 1:
         return None
-    of_spec = {name: getattr(spec, name) for name in ("suite", "mode", "dtype", "dynamic")}
-    of_result = {name: getattr(results[0], name) for name in ("case", "knobs", "backend", "device")}
+    of_spec = {name: getattr(spec, name) for name in ("suite", "mode", "dtype", "device", "dynamic")}
+    of_result = {name: getattr(results[0], name) for name in ("case", "knobs", "backend")}
     return Experiment.objects.filter(**of_spec, **of_result, arch=arch).first()
 
 

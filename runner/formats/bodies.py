@@ -36,19 +36,15 @@ def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
     with opener(path, "rt", encoding="utf-8-sig") as file:
         start = file.read(_READ).lstrip()
         file.seek(0)
-        if start.startswith("[") and not _is_line(start):
+        first, _newline, rest = start.partition("\n")
+        is_lines = is_value(first) and rest.strip()  # of lists, not one list over many lines
+        if start.startswith("[") and not is_lines:
             yield from _grouped(elements(file), limit_bytes, b"[", b",", b"]")
         elif start.startswith(("{", "[")):
             lines = (line.strip().encode() for line in file if line.strip())
             yield from _grouped(lines, limit_bytes, b"", b"\n", b"\n")
         else:
             raise CannotSplit("only JSON lines and JSON lists can be cut into pieces")
-
-
-def _is_line(start: str) -> bool:
-    """Return whether the first line is a whole JSON value: lines of lists, not one list over many lines."""
-    line, _newline, rest = start.partition("\n")
-    return is_value(line) and bool(rest.strip())
 
 
 def elements(file: IO[str]) -> Iterator[bytes]:

@@ -124,6 +124,7 @@ class Writer:
     name: str
     suites: tuple[str, ...]
     default_file = ""  # what the system's own script writes where no file is named
+    known: Collection[str] = ()  # settings of a task that the files can say
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -142,7 +143,8 @@ class Writer:
 
     def unsupported_reason(self, task: TaskSpec) -> str:
         """Return why the files cannot hold a task, or ''."""
-        return unsaid(task)
+        names = sorted(set(task.identity()).difference(self.known))
+        return f"it cannot say {', '.join(names)}" if names else ""
 
     def check_places(self, tasks: Sequence[TaskSpec]) -> None:
         """Raise BadRequest where several of these tasks would have one place in the files."""
@@ -153,12 +155,6 @@ class Writer:
                     f"--format upstream: {self.name}'s file has one place for {cell}, which is to be"
                     f" measured {count} times; --format ours and v3 keep all"
                 )
-
-
-def unsaid(task: TaskSpec, known: Collection[str] = ()) -> str:
-    """Return a message about the settings of a task that a file cannot say beside `known`, or ''."""
-    names = sorted(set(task.identity()).difference(known))
-    return f"it cannot say {', '.join(names)}" if names else ""
 
 
 Read = Callable[[bytes, str], Iterator[Item]]  # raises BadUpload where the body has no records

@@ -40,9 +40,9 @@ class Report:
         """Add a result. A metric with NaN or infinite samples has failed, unless it has another status of its
         own; facts that are such numbers are left out, and the record says so."""
         metric = record.metric
-        values = metric.benchmark_values or [] if metric else []
+        values = metric.benchmark_values or []
         bad = sum(not _is_finite(value) for value in values)
-        if metric and bad:
+        if bad:
             facts = metric.extra_info or {}
             info = {name: fact for name, fact in facts.items() if name not in ("n", "spread")}
             if info.get("status", "ok") == "ok":
@@ -54,7 +54,7 @@ class Report:
             self.not_finite = self.not_finite or failure
         left_out: list[str] = []
         value = _storable(record.to_json(), "", left_out)
-        if left_out and metric is not None:
+        if left_out:
             info = value["metric"].setdefault("extra_info", {})
             info["not_finite"] = "; ".join(filter(None, (info.get("not_finite"), ", ".join(left_out))))
         self._append("results.jsonl", value)
@@ -112,7 +112,6 @@ def _storable(value: Json, path: str, left_out: list[str]) -> Json:
 def _line(record: Record) -> str:
     """Return a result as a line such as ``compiled_latency_ms 0.0452 ms, n=300, spread 1.2 %``."""
     metric = record.metric
-    assert metric is not None
     info = metric.extra_info or {}
     if not metric.benchmark_values:
         return f"{metric.name}: {info.get('status', '')} {info.get('code', '')}".strip()

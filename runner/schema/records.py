@@ -91,7 +91,7 @@ class Metric:
 class Record:
     benchmark: Benchmark
     model: Model
-    metric: Metric | None = None
+    metric: Metric
     runners: Json = None  # a list of objects; what else stands there is ignored
     dependencies: Json = None
     inputs: Json = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue, setting_text
 from runner.schema.records import CLASS_PACKAGES
@@ -86,6 +86,10 @@ class TaskSpec:
         """Return an option's value: the given one, else its default. Raise KeyError if the suite lacks it."""
         return self.knobs.get(name, suite_of(self.suite).offered[name].default)
 
+    def number(self, name: str) -> int:
+        """Return the value of an option that is an integer."""
+        return cast("int", self.setting(name))
+
     def identity(self) -> dict[str, OptionValue]:
         """Return the knobs that make this another experiment than the suite's plain one."""
         offered = suite_of(self.suite).offered
@@ -132,7 +136,6 @@ class Expected:
 
     case: str
     backend: str
-    device: str
     knobs: Mapping[str, Any]
     metrics: tuple[str, ...]
 
@@ -300,7 +303,7 @@ class Suite:
         """Return the experiments of a task that runs with these environment variables. The task leaves a
         record for each of their metrics: with a value, or with the status that says why there is none."""
         named = self.canonical(task)
-        return [Expected(task.case, named.backend, task.device, named.identity(), self.headline_metrics)]
+        return [Expected(task.case, named.backend, named.identity(), self.headline_metrics)]
 
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Like `expected`, with what only the host can know, since it reads the host's files."""
@@ -353,7 +356,7 @@ class Suite:
             ("mode", identity["mode"], [task.mode]),
             ("dtype", identity["dtype"], [task.dtype]),
             ("backend", identity["backend"], [*(e.backend for e in experiments), *self.reference_backends]),
-            ("device", identity["device"], [experiment.device for experiment in experiments]),
+            ("device", identity["device"], [task.device]),
             ("dynamic", identity["dynamic"], [task.dynamic]),
         ):
             if value not in own:

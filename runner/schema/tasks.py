@@ -319,7 +319,7 @@ def missing(
     return [
         {
             **host,
-            "benchmark": {**named, "extra_info": {**info, "device": one.device, "knobs": dict(one.knobs)}},
+            "benchmark": {**named, "extra_info": {**info, "device": task.device, "knobs": dict(one.knobs)}},
             "model": {"name": one.case, "type": "benchmark", "backend": one.backend, "origins": [task.suite]},
             "metric": {
                 "name": metric.name,

@@ -62,7 +62,6 @@ def test_values_with_a_margin_are_expected_ones(margin: float | None, values: An
     layout = Layout("MyBench", case="kernel", quantities={"ms": Quantity("my_time")}, margin="within")
     (item,) = layout.records({"kernel": "mm", "ms": 1.5, "within": margin}, "")
     assert isinstance(item, LocatedRecord)
-    assert item.record.metric is not None
     assert (item.record.metric.benchmark_values, item.record.metric.target_value) == (values, target)
 
 

@@ -135,7 +135,7 @@ def test_random_inputs_are_drawn_anew_and_integers_stay() -> None:
     for on in (False, True):
         setup.spec = of_timm(randomize_input=on)
         setup.model = load(setup.spec)
-        numbers, indices = setup.model.batch_tensors(setup.model.inputs)
+        numbers, indices = setup.model.batch_tensors()
         seen = []
         for _ in range(2):
             setup.before_pair()

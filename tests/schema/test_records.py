@@ -39,14 +39,22 @@ def test_what_a_record_does_not_say_is_not_written() -> None:
 
 
 def test_a_knob_that_is_false_or_zero_is_written() -> None:
-    said = Record(Benchmark("b", extra_info={"dynamic": False, "n": 0, "text": ""}), Model("m")).to_json()
+    said = Record(
+        Benchmark("b", extra_info={"dynamic": False, "n": 0, "text": ""}), Model("m"), Metric("x")
+    ).to_json()
     assert said["benchmark"]["extra_info"] == {"dynamic": False, "n": 0, "text": ""}
 
 
 def test_an_environment_survives_the_record() -> None:
     there = json.loads(json.dumps(record(**FULL.to_record_fields("h200-a")).to_json()))
     back = Environment.from_record(
-        Record(Benchmark("b"), Model("m"), runners=there["runners"], dependencies=there["dependencies"])
+        Record(
+            Benchmark("b"),
+            Model("m"),
+            Metric("x"),
+            runners=there["runners"],
+            dependencies=there["dependencies"],
+        )
     )
     assert back == FULL
     assert back.fingerprint() == FULL.fingerprint()

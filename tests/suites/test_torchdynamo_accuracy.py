@@ -156,7 +156,7 @@ def checked(
         patch.object(accuracy, "load", load),
         patch.object(accuracy, "accuracy_rules", lambda _spec: rules),
     ):
-        return accuracy.check(spec, lambda step, _model: compiled(step))
+        return accuracy.check(spec, compiled)
 
 
 def raising(error: Exception, at: int) -> Act:

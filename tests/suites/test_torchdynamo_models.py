@@ -284,7 +284,7 @@ def test_a_smaller_batch_is_the_first_rows() -> None:
     assert isinstance(half, dict)
     assert isinstance(model.inputs, dict)
     assert torch.equal(half["input_ids"], model.inputs["input_ids"][:1])
-    assert len(model.batch_tensors(model.inputs)) == 2
+    assert len(model.batch_tensors()) == 2
     model.batch_size = 16
     assert model.smaller_batch() == 12
     model.batch_size = 2

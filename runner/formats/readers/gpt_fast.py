@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.formats.format import Writer, either, unsaid
+from runner.formats.format import Writer, either
 from runner.formats.layout import Layout, Located, Quantity, of_row
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.readers import v3
@@ -99,7 +99,7 @@ class GptFastFiles(Writer):
                 return f"it has no {task.case} in {task.dtype}"
             is_mean = any("sizes" in expected.knobs for expected in suite_of(task.suite).expected(task, {}))
             return "" if is_mean else "its row is the mean over all sizes"
-        return unsaid(task)
+        return super().unsupported_reason(task)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.with_suffix(".csv"))

@@ -56,13 +56,12 @@ _NO_NUMBER = {"nan", "inf", "-inf", "None"}
 
 def _is_helion(preview: Preview) -> bool:
     value = preview.first_value if preview.names("benchmark", "benchmark_values", "shape") else None
-    value = value[0] if isinstance(value, list) and value else value
     benchmark = value.get("benchmark") if isinstance(value, dict) else None
     return isinstance(benchmark, dict) and benchmark.get("name") in _HELION
 
 
 def _describe_helion(measurement: ParsedMeasurement, record: Record, parameters: Parameters) -> None:
-    shapes, values = record.shape, (record.metric and record.metric.benchmark_values) or []
+    shapes, values = record.shape, record.metric.benchmark_values or []
     if isinstance(shapes, list) and shapes and len(shapes) != len(values):
         detail = f"there are {len(values)} values for {len(shapes)} shapes"
         raise WrongRecord("/metric/benchmark_values", detail)

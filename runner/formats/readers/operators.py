@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.formats import reasons
-from runner.formats.format import Writer, unsaid
+from runner.formats.format import Writer
 from runner.formats.layout import VALUE, Layout, Located, Quantity
 from runner.formats.measurement import ParsedMeasurement, info_of, warn_of_backend
 from runner.formats.scalars import base_name, groups_in_name, text
@@ -103,6 +103,7 @@ class OperatorbenchFiles(Writer):
 
     name, suites = "operatorbench", ("operators",)
     default_file = "operatorbench.csv"  # whose folder counts
+    known = _PLAIN
 
     def places(self, task: TaskSpec) -> list[str]:
         return [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"]
@@ -115,7 +116,7 @@ class OperatorbenchFiles(Writer):
     def unsupported_reason(self, task: TaskSpec) -> str:
         if task.backend not in _BACKENDS:
             return f"it knows only {' and '.join(_BACKENDS)}"
-        return unsaid(task, _PLAIN)
+        return super().unsupported_reason(task)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -29,7 +29,6 @@ class Refused:
 
     def matches(self, preview: Preview) -> bool:
         value = preview.first_value if self.keys and preview.is_json else None
-        value = value[0] if isinstance(value, list) and value else value
         own_keys = value.keys() if isinstance(value, dict) else set()
         start = preview.start[self.offset :].lstrip(b"\xef\xbb\xbf \t\r\n")[:200].lower()
         columns = {*preview.columns()}

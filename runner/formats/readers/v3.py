@@ -92,8 +92,6 @@ def _wrong(text: bytes, words: str, pointer: str, line: int | None) -> Item:
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:
     metric = record.metric
-    if metric is None:
-        return Skipped(pointer, reasons.NO_METRIC, line)
     if metric.name == "tag" and record.benchmark.name == "TorchInductor":
         return Skipped(pointer, reasons.TAG, line)
     words = None if metric.benchmark_values else (metric.extra_info or {}).get("benchmark_values")
@@ -107,10 +105,10 @@ def _located(record: Record, pointer: str, line: int | None) -> Item:
 
 def _shapes_of(record: Record) -> list[Any]:
     """Return the shape of each value where the values are no samples of one experiment, else []."""
-    values = record.metric.benchmark_values if record.metric else None
+    values = record.metric.benchmark_values
     if not values or (record.shape is None and len(values) < 2):
         return []
-    info, extra = info_of(record), (record.metric and record.metric.extra_info) or {}
+    info, extra = info_of(record), record.metric.extra_info or {}
     if record.shape is None and info.keys().isdisjoint(_SHAPES) and extra.keys().isdisjoint(_SHAPES):
         return []
     listed = [record.shape, *(facts.get(name) for facts in (info, extra) for name in _SHAPES)]
@@ -124,7 +122,6 @@ def _shapes_of(record: Record) -> list[Any]:
 def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord]:
     """Yield a record for each shape: Helion and tritonbench write the values of all in one list."""
     whole, metric = item.record, item.record.metric
-    assert metric is not None
     for index, (shape, value) in enumerate(zip(shapes, metric.benchmark_values or [], strict=True)):
         name = shape if isinstance(shape, str) else json.dumps(shape)
         info = {key: value for key, value in info_of(whole).items() if key not in _SHAPES}
@@ -160,7 +157,7 @@ def describe_executorch(measurement: ParsedMeasurement, record: Record, paramete
     describe_unknown(measurement, record, parameters)
     # the configuration says model, backend and phone again
     measurement.knobs = {name: knob for name, knob in measurement.knobs.items() if name != "benchmark_config"}
-    runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
+    runner, extra = first_runner(record), record.metric.extra_info or {}
     name, system = text(runner.get("name")), text(runner.get("type"))
     if name and name not in DEVICE_KINDS:
         measurement.device_name = name

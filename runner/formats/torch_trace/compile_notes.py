@@ -37,11 +37,8 @@ Frame = tuple[str, int]  # file and line
 
 def short_path(path: str) -> str:
     """Return a path from its package on (`torch/nn/modules/linear.py`), or the file's name."""
-    if _INSTALLED.match(path):
-        return _INSTALLED.sub("", path)
-    if _OF_PACKAGE.match(path):
-        return _OF_PACKAGE.sub("", path)
-    return path.rsplit("/", 1)[-1]
+    match = _INSTALLED.match(path) or _OF_PACKAGE.match(path)
+    return path[match.end() :] if match else path.rsplit("/", 1)[-1]
 
 
 def plain(text: str) -> str:

@@ -6,7 +6,7 @@ Source: `benchmarks/dynamo/cachebench.py`.
 import json
 from pathlib import Path
 
-from runner.formats.format import Format, Writer, unsaid
+from runner.formats.format import Format, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.formats.readers import v3
@@ -32,6 +32,7 @@ class CacheFile(Writer):
     """Write `PATH`. Like the script, leave out a model that failed; without models there is no file."""
 
     name, suites = "cachebench", ("cache",)
+    known = ("origin",)
 
     def places(self, task: TaskSpec) -> list[str]:
         return [f"{task.case} {task.mode}{' with dynamic shapes' if task.dynamic else ''}"]
@@ -39,7 +40,7 @@ class CacheFile(Writer):
     def unsupported_reason(self, task: TaskSpec) -> str:
         if task.dtype != _DTYPES[task.mode]:
             return "it knows only bfloat16 inference and amp training"
-        return unsaid(task, {"origin"})
+        return super().unsupported_reason(task)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.formats.format import Writer, unsaid
+from runner.formats.format import Writer
 from runner.formats.metric_values import is_accuracy_code
 from runner.formats.table import TableFile
 from runner.formats.torchdynamo.arguments import ARGUMENTS
@@ -59,6 +59,7 @@ class DynamoFiles(Writer):
     """Write a folder that is named as `PATH` without its suffix."""
 
     name, suites = "the torchdynamo harness", ("huggingface", "timm", "torchbench")
+    known = _SAID
 
     def places(self, task: TaskSpec) -> list[str]:
         """Name the rows by case, batch size and file. An accuracy row has the check's own batch size, so it
@@ -71,9 +72,6 @@ class DynamoFiles(Writer):
         names = {f"{_stem(task)}_{kind}" for task in tasks for kind in _kinds(task)}
         names |= {f"{name}{_PHASES}" for name in names if name.endswith("_performance")}
         return {self._path / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
-
-    def unsupported_reason(self, task: TaskSpec) -> str:
-        return unsaid(task, _SAID)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.with_suffix(""))
@@ -205,6 +203,6 @@ def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
         "dynamic_shapes": spec.dynamic,
         "dynamic_batch_only": spec.dynamic and spec.knobs.get("dynamic_dimensions", "batch") == "batch",
         "cold_start_latency": spec.setting("caches") == "fresh",
-        "per_process_memory_fraction": int(str(spec.setting("memory_percent"))) / 100,
+        "per_process_memory_fraction": spec.number("memory_percent") / 100,
         **same,
     }

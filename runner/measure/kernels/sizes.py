@@ -51,13 +51,9 @@ def library_sizes(call: Call) -> tuple[int | None, int | None]:
     is_backward = call.name.endswith("_backward")
     attention = _attention_backward if is_backward else _attention
     formula = attention if is_attention else _FORMULAS.get(call.name)
-    if (
-        formula is None
-        or len(operands) < 2
-        or any(operand.bytes is None for operand in (*operands, *results))
-    ):
-        return None, None
-    if call.name.startswith("conv") and not results:
+    are_known = all(operand.bytes is not None for operand in (*operands, *results))
+    has_result = bool(results) or not call.name.startswith("conv")
+    if formula is None or len(operands) < 2 or not are_known or not has_result:
         return None, None
     # an attention's result is like its query, a convolution's gradient like its result; `out=` is the last
     is_like_operand = is_attention or call.name == "convolution_backward"

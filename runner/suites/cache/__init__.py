@@ -38,7 +38,7 @@ class CacheSuite(Suite):
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "origin": ORIGINS[task.case]}
-        return [Expected(task.case, task.backend, task.device, knobs, METRICS)]
+        return [Expected(task.case, task.backend, knobs, METRICS)]
 
     def default_dtypes(self, mode: str) -> tuple[str, ...]:
         """Return cachebench's dtype."""

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
@@ -26,7 +25,7 @@ from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.suites.cache import METRICS, ORIGINS
-from runner.suites.torchdynamo.model import Step, load
+from runner.suites.torchdynamo.model import Step, floats_in, load
 
 _CLOCK = "host clock, first compiled call to the first that compiles nothing, less steady calls"
 _UPSTREAM_CLOCK = "host clock around five compiled calls, less five eager ones, as the harness's warm-up"
@@ -58,7 +57,7 @@ Pair = tuple[Compiled, Compiled]  # cold, warm
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Compile `repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
     ends = time.monotonic() + spec.timeout_s
-    total = cast("int", spec.setting("repeat"))
+    total = spec.number("repeat")
     pairs: list[Pair] = []
     disturbed: list[MeasurementWarning] = []
     failure: TaskFailure | None = None
@@ -159,7 +158,7 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
         options={"triton.cudagraphs": spec.device == "cuda" and bool(spec.setting("cudagraphs"))},
     )
     if spec.dynamic:  # as --dynamic-shapes --dynamic-batch-only: no other dimension may change
-        for tensor in model.batch_tensors(model.inputs):
+        for tensor in model.batch_tensors():
             torch._dynamo.mark_dynamic(tensor, 0)
 
     def compiled() -> Any:
@@ -201,9 +200,7 @@ def _result(step: Step, compiled: Any) -> float:
     step.restore()
     step.begin()
     torch.manual_seed(SEED)
-    tensors = [leaf for leaf in pytree.tree_leaves(compiled()) if isinstance(leaf, torch.Tensor)]
-    floating = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
-    return float(sum(torch.linalg.vector_norm(tensor.double()) for tensor in floating))
+    return float(sum(torch.linalg.vector_norm(one.detach().double()) for one in floats_in(compiled())))
 
 
 def _contents(folder: Path) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from runner.schema.suite import Case, Expected, Suite, TaskSpec
 @dataclass(frozen=True)
 class CeilingSuite(Suite):
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        return [Expected(task.case, task.backend, task.device, {}, (metric_of(task),))]
+        return [Expected(task.case, task.backend, {}, (metric_of(task),))]
 
 
 def metric_of(task: TaskSpec) -> str:

@@ -34,10 +34,8 @@ def build(case: str, request: model.ModelRequest) -> model.LoadedModel:  # noqa:
     module = module.to(request.device)
     if not request.dropout:
         model.without_dropout(module)
-    inputs = pytree.tree_map(
-        lambda value: value.to(request.device) if torch.is_tensor(value) else value, _inputs(inputs)
-    )
-    sizes = {len(value) for value in pytree.tree_leaves(inputs) if torch.is_tensor(value) and value.dim()}
+    inputs = pytree.tree_map_only(torch.Tensor, lambda one: one.to(request.device), _inputs(inputs))
+    sizes = {len(value) for value in model.tensors_in(inputs) if value.dim()}
     batched = len(sizes) == 1
     return model.LoadedModel(module, inputs, model.mean_of, sizes.pop() if batched else 1, batched=batched)
 

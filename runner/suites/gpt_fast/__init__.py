@@ -33,7 +33,7 @@ class GenerationSuite(Suite):
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         metrics = metrics_of(task, kept=bool(variables.get(KEPT_CACHES)))
-        return [Expected(task.case, task.backend, task.device, task.identity(), metrics)]
+        return [Expected(task.case, task.backend, task.identity(), metrics)]
 
 
 def metrics_of(task: TaskSpec, *, kept: bool = False) -> tuple[str, ...]:

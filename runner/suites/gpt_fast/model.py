@@ -202,12 +202,12 @@ class Transformer(nn.Module):
         everything = sum(_bytes(part) for part in (*self.blocks, self.norm, self.output))
         experts = sum(_bytes(part) for part in self.modules() if isinstance(part, Experts))
         idle = experts * (self.shape.experts - self.shape.active_experts) // max(self.shape.experts, 1)
-        return everything - idle - self.kv_bytes(self.context)
+        return everything - idle - self.kv_bytes()
 
-    def kv_bytes(self, tokens: int) -> int:
-        """Return the bytes of the KV cache for so many tokens."""
+    def kv_bytes(self) -> int:
+        """Return the bytes of the KV cache."""
         shape = self.shape
-        return 2 * shape.layers * shape.kv_heads * shape.head_width * tokens * _DTYPE.itemsize
+        return 2 * shape.layers * shape.kv_heads * shape.head_width * self.context * _DTYPE.itemsize
 
 
 def weight_bytes(shape: Shape, *, int8: bool) -> int:

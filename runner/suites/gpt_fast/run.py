@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -72,7 +71,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         cold = None if once else stage("cold", compile_cold)
         return stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
-        limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * (ends - time.monotonic()))
+        limit_s = min(spec.number(EXPLAIN), _EXPLAIN_SHARE * (ends - time.monotonic()))
         problem, facts = explained(
             failure, lambda left_s: stage("again", lambda: compile_all(spec), left_s), limit_s
         )
@@ -87,18 +86,16 @@ class _Generator:
     """A model, a prompt, and its steps in eager mode and compiled."""
 
     def __init__(self, spec: TaskSpec, device: Device) -> None:
-        self.prompt_tokens = cast("int", spec.setting("prompt"))
-        self.new_tokens = cast("int", spec.setting("new_tokens"))
+        self.prompt_tokens = spec.number("prompt")
+        self.new_tokens = spec.number("new_tokens")
         self.device = device
         self.model = _build_model(spec, self.prompt_tokens + self.new_tokens, device)
         self.profiled: list[list[Work]] = []  # decode steps
         self.called: list[Result] = []  # call times of these
         vocabulary = self.model.shape.vocabulary
         self.prompt = torch.randint(vocabulary, (self.prompt_tokens,), device=device.type)
-        self.eager: Steps = steps(
-            temperature=cast("int", spec.setting("temperature_percent")) / 100,
-            top_k=cast("int", spec.setting("top_k")),
-        )
+        temperature = spec.number("temperature_percent") / 100
+        self.eager: Steps = steps(temperature=temperature, top_k=spec.number("top_k"))
         self.compiled: Steps = compiled(
             self.eager,
             cudagraphs=device.type == "cuda" and bool(spec.setting("cudagraphs")),
@@ -130,9 +127,8 @@ class _Generator:
 def _build_model(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
     """Return the model. Raise TaskFailure (oom), before anything is allocated, if its weights cannot fit."""
     shape = SHAPES[spec.case]
-    layers = spec.setting("layers")
-    if layers is not None:
-        shape = dataclasses.replace(shape, layers=cast("int", layers))
+    if spec.setting("layers") is not None:
+        shape = dataclasses.replace(shape, layers=spec.number("layers"))
     int8 = spec.dtype == "int8"
     needed, free = weight_bytes(shape, int8=int8), device.free_bytes()
     if needed > _MEMORY_SHARE * free:
@@ -223,7 +219,7 @@ def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: FirstCalls | No
 def _sequence_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
     """Time whole sequences including prefill, as gpt-fast does, with the memory that they need."""
     memory.reset(generator.device)
-    samples = cast("int", spec.setting("samples"))
+    samples = spec.number("samples")
     per_s = []
     for sample in range(samples):
         report.event("measure", sample, samples, "sequences")
@@ -244,7 +240,7 @@ def _step_results(spec: TaskSpec, report: Report, generator: _Generator) -> list
         generator.one_step(generator.eager),
         generator.one_step(generator.compiled),
         generator.device,
-        TimingPlan(cast("int", spec.setting("repeat")), cast("int", spec.setting("budget_s"))),
+        TimingPlan(spec.number("repeat"), spec.number("budget_s")),
     )
     generator.called = latency_results(times, "host clock around one step")
     return generator.called
@@ -259,7 +255,7 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     found, _trace = gpu_active_time.at_full_clock(step, generator.device, before_call=lambda: None)
     generator.profiled = found.steps
     model, clock = generator.model, gpu_active_time.CLOCK
-    active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
+    active, kv = model.active_weight_bytes(), model.kv_bytes()
     bandwidth = ceilings.gbps(active, found.steps_ms)
     facts = {
         "moved_bytes": active,

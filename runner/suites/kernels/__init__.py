@@ -92,7 +92,7 @@ class KernelSuite(Suite):
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         names = [kernel.case.name for kernel in kernels_of(task)]
         metrics, knobs = METRICS[task.device], task.identity()
-        return [Expected(name, task.backend, task.device, knobs, metrics) for name in names]
+        return [Expected(name, task.backend, knobs, metrics) for name in names]
 
 
 def kernels_of(task: TaskSpec) -> list[StoredKernel]:

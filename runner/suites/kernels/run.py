@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -134,7 +134,7 @@ class _Alone:
             self._call(*self._operands)
         return [
             call_time.one_call_ms(lambda: self._call(*self._operands), self.device)
-            for _ in range(cast("int", self.spec.setting("repeat")))
+            for _ in range(self.spec.number("repeat"))
         ]
 
     def candidate(self, config: str) -> float | str:

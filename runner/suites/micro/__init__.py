@@ -39,10 +39,10 @@ class MicroSuite(Suite):
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         sizes = sizes_of(task)
         metrics = size_metrics(task.case, task.device)
-        found = [Expected(task.case, task.backend, task.device, {"D": size}, metrics) for size in sizes]
+        found = [Expected(task.case, task.backend, {"D": size}, metrics) for size in sizes]
         if has_mean(sizes, task.device):
             means = tuple(name for name in metrics if not name.endswith("_ms"))
-            found.append(Expected(task.case, task.backend, task.device, mean_over(sizes), means))
+            found.append(Expected(task.case, task.backend, mean_over(sizes), means))
         return found
 
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:

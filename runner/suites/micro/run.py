@@ -60,7 +60,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     complete: list[list[Result]] = []
     disturbed: list[MeasurementWarning] = []
     failure: TaskFailure | None = None
-    explain_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * spec.timeout_s)
+    explain_s = min(spec.number(EXPLAIN), _EXPLAIN_SHARE * spec.timeout_s)
     for done, size in enumerate(sizes):
         begin = partial(report.event, done=done, total=len(sizes), label=f"D={size}")
         try:

@@ -53,7 +53,7 @@ class OperatorSuite(Suite):
         knobs = {**task.identity(), "inputs": inputs_name(str(task.setting("inputs")), variables)}
         quantiles = _CALL_QUANTILES if task.compilation else _QUANTILES
         metrics = call_metrics(task) if task.setting("shape") else quantiles
-        return [Expected(task.case, task.backend, task.device, knobs, metrics)]
+        return [Expected(task.case, task.backend, knobs, metrics)]
 
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Add an experiment for each recorded call."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
@@ -189,7 +189,7 @@ def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
     calls = calls_of(read_shapes(_path_of(str(task.setting("inputs")), variables)), task.case)
     if shape := task.setting("shape"):
         return [call for call in calls if call.label == shape]
-    first, most = cast("int", task.setting("start_idx")), cast("int", task.setting("max_samples"))
+    first, most = task.number("start_idx"), task.number("max_samples")
     return calls[first : first + most]
 
 

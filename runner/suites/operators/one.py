@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._dynamo.utils import same
@@ -29,6 +29,7 @@ from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import tensors
 from runner.suites.operators.inputs import Call
+from runner.suites.torchdynamo.model import tensors_in
 
 # operatorbench's configurations, as patches of inductor's.
 CONFIGURATIONS: dict[str, dict[str, bool]] = {
@@ -82,14 +83,14 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
     checked: dict[str, Json] = {}
     if not spec.compilation:
         checked["accuracy"] = _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
-    moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
+    moved = tensors.moved_bytes(call.operator, operands, tensors_in(eager(*made.fresh())))
     pristine = [operands[place].clone() for place in changed]
 
     def refresh() -> None:
         for place, original in zip(changed, pristine, strict=True):
             operands[place].copy_(original)
 
-    plan = TimingPlan(cast("int", spec.setting("repeat")), _BUDGET_S, before_call=refresh)
+    plan = TimingPlan(spec.number("repeat"), _BUDGET_S, before_call=refresh)
     times = interleaved_timings(lambda: eager(*operands), lambda: compiled(*operands), device, plan)
     numbers: dict[str, Json] = {"call": times.speedup, "call_quality": call_time.warning(times).quality}
     if not spec.compilation:
@@ -118,7 +119,7 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
     return Measured(results, numbers, found.code, no_device, trace)
 
 
-def again(spec: TaskSpec, call: Call) -> Json:
+def again(spec: TaskSpec, call: Call) -> str:
     """Compile one call as `measure` does, but through dynamo, and check it; return ok, or raise likewise."""
     device = prepare(spec.device)
     torch.manual_seed(SEED)
@@ -149,7 +150,7 @@ class _Made:
     def results(self, function: Function, operands: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """Return the outputs and the operands that were written to."""
         given = self.fresh(operands)
-        return [*tensors.tensors_in(function(*given)), *(given[place] for place in self.changed)]
+        return [*tensors_in(function(*given)), *(given[place] for place in self.changed)]
 
     @property
     def synchronises(self) -> bool:

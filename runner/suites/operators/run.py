@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -104,7 +104,7 @@ class _Work:
     def explain(self, *, until: float) -> None:
         """Find the part of the compiler at fault for the calls that failed, where the option asks for it,
         and leave all of them to be recorded by `summarise`. They share the option's seconds."""
-        asked_s = cast("int", self._spec.setting(EXPLAIN))
+        asked_s = self._spec.number(EXPLAIN)
         if not asked_s:
             return
         now = time.monotonic()
@@ -121,7 +121,7 @@ class _Work:
 
             def repeat(left_s: float, call: Call = call) -> str:
                 work = partial(again, self._spec, call)
-                return str(run_stage("again", work, folder=self._report.folder, timeout_s=left_s))
+                return run_stage("again", work, folder=self._report.folder, timeout_s=left_s)
 
             self._report.event("explain", place, len(self._calls), f"{call.operator} {call.label}")
             self.lost[place] = explained(failure, repeat, max(0.0, ends - time.monotonic()))
@@ -138,7 +138,7 @@ class _Work:
 
 def measure_all(
     spec: TaskSpec, report: Report, calls: Sequence[Call], waiting: Sequence[int], marks: Path
-) -> Json:
+) -> None:
     """Measure the calls at the places `waiting` and record each at once. Raise if this process must end."""
     device = prepare(spec.device)
     recorder = Recorder(spec, report, device)
@@ -175,7 +175,6 @@ def measure_all(
                     raise measured.no_device
         device.release()
     keep_code(report, code, f"-{waiting[0]}")
-    return None
 
 
 def compile_all(spec: TaskSpec) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
 from runner.suites.operators.inputs import Call, TensorForm, Word, parse
+from runner.suites.torchdynamo.model import tensors_in
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _NAMESPACE = "aten"
@@ -144,10 +144,6 @@ class _Maker:
         if self.dtype == torch.bfloat16:
             return torch.bfloat16 if dtype == torch.float16 else dtype
         return self.dtype
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 # Operators that read only the indexed part of their first tensor: at most the size of the output, or, if each

@@ -132,7 +132,7 @@ class HarnessSuite(Suite):
             metric for stage in stages_of(task) for metric in stage_metrics(stage, task.device, fresh=fresh)
         ]
         named = self.canonical(task)
-        return [Expected(task.case, named.backend, task.device, named.identity(), tuple(metrics))]
+        return [Expected(task.case, named.backend, named.identity(), tuple(metrics))]
 
     def has_compilations(self, task: TaskSpec) -> bool:
         """Return whether inductor compiles it for a clock, and from empty caches."""

@@ -33,7 +33,7 @@ from runner.suites.torchdynamo.rules import AccuracyRules, accuracy_rules, has
 _NO_REFERENCE = "none"
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
-CompileStep = Callable[[Step, LoadedModel], StepFunction]
+CompileStep = Callable[[Step], StepFunction]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _ending(oom: str, failed: str) -> Iterator[None]:
 
 
 def check(spec: TaskSpec, compile_step: CompileStep) -> AccuracyResult:
-    """Run the whole procedure. `compile_step` is given a step and its model, before either has run.
+    """Run the whole procedure. `compile_step` is given a step before it has run.
 
     Raise TaskFailure where the model cannot be loaded, or the backend does not support what is asked.
     """
@@ -93,8 +93,8 @@ def check(spec: TaskSpec, compile_step: CompileStep) -> AccuracyResult:
 def _check(spec: TaskSpec, compile_step: CompileStep, details: dict[str, Json]) -> AccuracyResult:
     model = load(spec, for_accuracy=True, dtype=torch.float32)
     rules = accuracy_rules(spec)
-    details |= {"batch_size": model.batch_size, "steps": spec.setting("iterations")}
-    details |= {"tolerance": rules.tolerance}
+    steps = spec.number("iterations")
+    details |= {"batch_size": model.batch_size, "steps": steps, "tolerance": rules.tolerance}
     details |= {"size_note": model.size_note} if model.size_note else {}
     compared = _compared(spec, model, rules, compile_step, details)
     errors = compared.errors
@@ -186,10 +186,9 @@ def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> A
 
 def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
     step = Step(model, spec, for_accuracy=True)
-    function = make(step, model)
-    result, steps = None, spec.setting("iterations")
-    assert isinstance(steps, int)
-    for _ in range(steps):
+    function = make(step)
+    result = None
+    for _ in range(spec.number("iterations")):
         step.begin()
         result = function(model.inputs)
     # Copied, since CUDA graphs reuse the memory of their outputs.
@@ -201,7 +200,7 @@ def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
     return dict(outputs) if isinstance(outputs, dict) else outputs
 
 
-def _eager_step(step: Step, model: LoadedModel) -> StepFunction:  # noqa: ARG001 - a CompileStep
+def _eager_step(step: Step) -> StepFunction:
     return step.function
 
 
@@ -239,7 +238,7 @@ def _check_batch_invariance(
             part = dataclasses.replace(model, inputs=model.inputs_at(size)).copy()
             step = Step(part, spec, for_accuracy=True)
             step.begin()
-            result = compile_step(step, part)(part.inputs)
+            result = compile_step(step)(part.inputs)
         whole = result if whole is None else whole
         found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
         if not found.same:

@@ -17,7 +17,7 @@ from runner.launch.failures import TaskFailure
 from runner.measure.compiler.inductor_options import candidate_options, check_option
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model import Called, Inputs, LoadedModel, Step, StepFunction
+from runner.suites.torchdynamo.model import Called, LoadedModel, Step, StepFunction
 
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]
@@ -64,19 +64,19 @@ class Compiler:
         whole_graph = bool(self._spec.knobs.get("nopython"))
         return torch.compile(function, backend=self.backend.dynamo, fullgraph=whole_graph)
 
-    def step(self, step: Step, model: LoadedModel) -> StepFunction:
+    def step(self, step: Step) -> StepFunction:
         """Return the step compiled as a whole, or with the model exported."""
         if self._exports:
-            return step.calling(_exported(self.backend.export, model.module))
+            return step.calling(_exported(self.backend.export, step.module))
         return self.function(step.function)
 
-    def mark_dynamic(self, model: LoadedModel, inputs: Inputs) -> None:
-        """Mark the batch of these inputs as dynamic where the task asks for that."""
+    def mark_dynamic(self, model: LoadedModel) -> None:
+        """Mark the batch of the inputs as dynamic where the task asks for that."""
         if not self._spec.dynamic or self._spec.knobs.get("dynamic_dimensions") == "all":
             return
         if model.batch_size < 2:
             raise TaskFailure("unsupported", "batch_of_one", "a batch of 1 is a shape of its own to dynamo")
-        tensors = model.batch_tensors(inputs)
+        tensors = model.batch_tensors()
         if not tensors:
             raise TaskFailure("unsupported", "no_batch", "no input has the batch as its first dimension")
         for tensor in tensors:

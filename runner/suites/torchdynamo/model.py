@@ -70,31 +70,30 @@ class LoadedModel:
         if not self.batched:
             raise TaskFailure("unsupported", "no_batch", "the inputs of this model have no batch dimension")
 
-        def rows(value: Any) -> Any:
-            has_batch = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
-            return fresh(value[:batch_size]) if has_batch else value
+        def rows(tensor: torch.Tensor) -> torch.Tensor:
+            has_batch = tensor.dim() > 0 and len(tensor) == self.batch_size
+            return _fresh(tensor[:batch_size]) if has_batch else tensor
 
-        return pytree.tree_map(rows, self.inputs)
+        return pytree.tree_map_only(torch.Tensor, rows, self.inputs)
 
     def copy(self) -> LoadedModel:
         """Copy the module and the inputs; no input of the copy has a gradient yet."""
-        inputs = pytree.tree_map(fresh, self.inputs)
+        inputs = pytree.tree_map_only(torch.Tensor, _fresh, self.inputs)
         return replace(self, module=deepcopy(self.module), inputs=inputs)
 
     def new_values(self) -> None:
         """Draw the inputs' numbers anew, in place; integers stay, as indices and lengths must."""
         with torch.no_grad():
-            for value in _floats(self.inputs):
+            for value in floats_in(self.inputs):
                 value.normal_()
 
     def smaller_batch(self) -> int:
         """Return three quarters of the batch size, at least 2, or the batch size if that is not smaller."""
         return min(self.batch_size, max(2, self.batch_size * 3 // 4))
 
-    def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
-        """Return the tensors of `inputs` whose first dimension is the batch."""
-        tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
-        return [value for value in tensors if value.dim() > 0 and self.batched]
+    def batch_tensors(self) -> list[torch.Tensor]:
+        """Return the inputs whose first dimension is the batch."""
+        return [value for value in tensors_in(self.inputs) if value.dim() > 0 and self.batched]
 
 
 class Called(torch.nn.Module):
@@ -197,18 +196,21 @@ def _check_effects(spec: TaskSpec, built: LoadedModel, *, for_accuracy: bool) ->
         reason = f"{spec.case} has a batch of {built.batch_size} and takes no other"
         raise TaskFailure("unsupported", "fixed_batch_size", reason)
     if spec.knobs.get("channels_last"):
-        tensors = [*built.module.parameters(), *_floats(built.inputs)]
+        tensors = [*built.module.parameters(), *floats_in(built.inputs)]
         if all(tensor.dim() != 4 for tensor in tensors):
             reason = f"no weight and no input of {spec.case} has four dimensions to be channels last"
             raise TaskFailure("unsupported", "no_channels", reason)
-    if spec.knobs.get("randomize_input") and not _floats(built.inputs):
+    if spec.knobs.get("randomize_input") and not floats_in(built.inputs):
         reason = f"the inputs of {spec.case} hold no floating-point numbers to draw anew"
         raise TaskFailure("unsupported", "no_numbers", reason)
 
 
-def _floats(values: Any) -> list[torch.Tensor]:
-    tensors = [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
-    return [tensor for tensor in tensors if tensor.is_floating_point()]
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    return [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def floats_in(values: Any) -> list[torch.Tensor]:
+    return [tensor for tensor in tensors_in(values) if tensor.is_floating_point()]
 
 
 def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
@@ -231,14 +233,12 @@ def cast(values: Any, dtype: torch.dtype, layout: torch.memory_format = torch.pr
     `layout` is the memory format of 4-dimensional tensors. A tensor that asks for a gradient gets its own.
     """
 
-    def one(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        kept = layout if value.dim() == 4 and value.is_floating_point() else torch.preserve_format
-        found = value.detach().to(dtype=_dtype_of(value, dtype), memory_format=kept)
-        return found.requires_grad_(value.requires_grad)
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        kept = layout if tensor.dim() == 4 and tensor.is_floating_point() else torch.preserve_format
+        found = tensor.detach().to(dtype=_dtype_of(tensor, dtype), memory_format=kept)
+        return found.requires_grad_(tensor.requires_grad)
 
-    return pytree.tree_map(one, values)
+    return pytree.tree_map_only(torch.Tensor, one, values)
 
 
 def cast_module(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
@@ -254,12 +254,9 @@ def _dtype_of(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
     return dtype if tensor.is_floating_point() else tensor.dtype
 
 
-def fresh(value: object) -> object:
+def _fresh(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor; the copy asks for a gradient where the original does, and has none yet."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    own = value.detach().clone(memory_format=torch.preserve_format)
-    return own.requires_grad_(value.requires_grad)
+    return tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_(tensor.requires_grad)
 
 
 class Step:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -207,7 +207,7 @@ class StageRunner:
         """Return the failure with the part of the compiler that is at fault, and that part as a fact, where
         the option `explain` asks for it. `stage` is repeated for it, and fails in the same way."""
         self._minify(stage, failure)
-        limit_s = cast("int", self._spec.setting(EXPLAIN))
+        limit_s = self._spec.number(EXPLAIN)
         of_model = failure.status == "failed" and stage == "accuracy" and failure.code != "fail_to_run"
         if not limit_s or of_model or failure.status not in EXPLAINABLE:
             return failure, {}

@@ -78,8 +78,8 @@ class StageSetup:
 
     def compiled(self, compiler: Compiler) -> Callable[[], Any]:
         """Return a call of the compiled step; nothing is compiled yet."""
-        compiler.mark_dynamic(self.model, self.model.inputs)
-        step = compiler.step(self.step, self.model)
+        compiler.mark_dynamic(self.model)
+        step = compiler.step(self.step)
         return lambda: step(self.model.inputs)
 
     def about(self) -> dict[str, Json]:
@@ -103,8 +103,7 @@ def prepare_device(spec: TaskSpec) -> Device:
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     if spec.knobs.get("deterministic"):
         torch.use_deterministic_algorithms(True)
-    percent = spec.knobs.get("memory_percent", 100)
-    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
+    if spec.device == "cuda" and (percent := spec.number("memory_percent")) < 100:
         torch.cuda.set_per_process_memory_fraction(percent / 100)
     return device
 
@@ -205,21 +204,19 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
-def one_step(spec: TaskSpec) -> Json:
+def one_step(spec: TaskSpec) -> None:
     """Run a step in eager mode."""
     with torch.set_grad_enabled(spec.mode == "training"):
         StageSetup(spec).eager_once()
-    return None
 
 
-def compiles(spec: TaskSpec) -> Json:
+def compiles(spec: TaskSpec) -> None:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
     setup = StageSetup(spec)
     with torch.set_grad_enabled(spec.mode == "training"):
         call = setup.compiled(Compiler(spec))
         setup.step.begin()
         call()
-    return None
 
 
 def warm(spec: TaskSpec, report: Report) -> Json:
@@ -378,7 +375,7 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
         return []
     whole = setup.model.inputs
     setup.model.inputs = setup.model.inputs_at(smaller)
-    compiler.mark_dynamic(setup.model, setup.model.inputs)
+    compiler.mark_dynamic(setup.model)
     try:
         times = setup.timings(call, at_least=_PAIRS_OF_OTHER_BATCH, budget_s=0.0)
     finally:

@@ -81,7 +81,7 @@ class XlaSuite(Suite):
             "origin": ORIGINS[task.case],
         }
         checks = ("verification_code",) if task.setting("verify") else ()
-        return [Expected(task.case, task.backend, task.device, knobs, (*checks, *METRICS))]
+        return [Expected(task.case, task.backend, knobs, (*checks, *METRICS))]
 
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Leave out the runtime that the backend says already."""

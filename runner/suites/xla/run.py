@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._dynamo.utils import counters, same
@@ -171,7 +171,7 @@ def _outputs(spec: TaskSpec, dtype: torch.dtype) -> Any:
     model = models.build(spec, machine, dtype)
     step = compiled(model.step, spec)
     inputs = copy.deepcopy(model.inputs)
-    steps = cast("int", spec.setting("verify_iterations"))
+    steps = spec.number("verify_iterations")
     output = None
     with torch.set_grad_enabled(spec.mode == "training"):
         for number in range(steps):
@@ -195,14 +195,14 @@ class Timed:
         self._setting = spec.setting
         self._on_xla, self._on_cuda = spec.backend in ON_XLA, spec.device == "cuda"
         self._samples: Samples = {}
-        self._iterations = cast("int", spec.setting("iterations_per_run"))
+        self._iterations = spec.number("iterations_per_run")
         self._machine = Machine(spec)
         self._model = models.build(spec, self._machine, getattr(torch, spec.dtype))
         self._step = compiled(self._model.step, spec)
 
     def run(self) -> Samples:
         """Return one value a repeat for each metric."""
-        repeats = cast("int", self._setting("repeat"))
+        repeats = self._spec.number("repeat")
         with torch.set_grad_enabled(self._spec.mode == "training"):
             for repeat in range(repeats):
                 self._report.event("measure", repeat, repeats, self._spec.case)
@@ -212,13 +212,8 @@ class Timed:
     def _once(self, repeat: int) -> None:
         machine = self._machine
         machine.seed()
-        if self._setting("randomize_input"):
-            inputs = [
-                pytree.tree_map_only(torch.Tensor, _other_values, self._model.inputs)
-                for _ in range(self._iterations)
-            ]
-        else:
-            inputs = [copy.deepcopy(self._model.inputs) for _ in range(self._iterations)]
+        make = _other_values if self._setting("randomize_input") else copy.deepcopy
+        inputs = [make(self._model.inputs) for _ in range(self._iterations)]
         machine.seed()
         machine.launch()
         machine.wait()
@@ -316,9 +311,11 @@ class Timed:
         return folder / f"{repeat}.{ending}"
 
 
-def _other_values(tensor: torch.Tensor) -> torch.Tensor:
-    """Return random numbers in its place; integers stay, as indices and lengths must."""
-    return torch.randn_like(tensor) if tensor.is_floating_point() else tensor.clone()
+def _other_values(inputs: Inputs) -> Inputs:
+    """Return random numbers in their place; integers stay, as indices and lengths must."""
+    return pytree.tree_map_only(
+        torch.Tensor, lambda one: torch.randn_like(one) if one.is_floating_point() else one.clone(), inputs
+    )
 
 
 def record(

@@ -1,7 +1,6 @@
 """Measure a sleep."""
 
 import time
-from typing import cast
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
@@ -13,7 +12,7 @@ from runner.schema.suite import TaskSpec
 def run(task: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure how long a sleep takes; return a failure, or None."""
     recorder = Recorder(task, report, prepare(task.device))
-    duration_s = cast("int", task.setting("duration_ms")) / 1e3
+    duration_s = task.number("duration_ms") / 1e3
     samples_ms = []
     for sample in range(20):
         report.event("measure", sample, 20, task.case)

@@ -212,7 +212,7 @@ def test_a_list_of_graph_breaks_keeps_its_reasons_in_the_record() -> None:
     name = "inductor_huggingface_training_graph_breaks.csv"
     items = lists.GRAPH_BREAKS.read((SAMPLES / name).read_bytes(), name)
     records = [item.record for item in items if isinstance(item, LocatedRecord)]
-    said = [record.metric.extra_info for record in records if record.metric]
+    said = [record.metric.extra_info for record in records]
     assert {"reasons": ["Data-dependent branching, jump", "call_function\nprint"]} in said
 
 

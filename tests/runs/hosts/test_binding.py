@@ -147,7 +147,7 @@ def test_every_suite_may_report_what_it_expects(accelerator: Accelerator) -> Non
         binding = deliveries.Binding(row)
         assert binding.experiments
         for one in binding.experiments:
-            values = [spec.suite, one.case, spec.mode, spec.dtype, one.backend, one.device]
+            values = [spec.suite, one.case, spec.mode, spec.dtype, one.backend, spec.device]
             found = dict(zip(IDENTITY, [*values, spec.dynamic, one.knobs], strict=True))
             assert suite.problem_of(found, spec, binding.experiments) == ""
             for name in IDENTITY[:-1]:
