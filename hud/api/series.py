@@ -63,17 +63,15 @@ def _compilations(point: Point) -> list[dict[str, Any]]:
 _POINT = DataTable[Point](  # all but its stream, which is the series'
     """run:int=run_id time:str commit:str=run.commit branch:str value:float|None n:int=samples status:str
     code:str|None quality:str|None target:float|None target_arch:str|None target_met:bool|None
-    verdict:str|None level:float|None level_stream:str|None expectation:str|None known_failure:str|None
-    change:float|None noise:float|None rerun:bool source:str=run.source processes:int compilations""",
+    verdict:str|None=verdict? level:float|None level_stream:str|None expectation:str|None=expectation?
+    known_failure:str|None=known_failure? change:float|None noise:float|None rerun:bool
+    source:str=run.source processes:int compilations""",
     time=lambda point: point.order_time.isoformat(),
     branch=lambda point: branch_or_default(point.branch),
     level_stream=lambda point: point.level_stream and point.level_stream.name,  # null: its own
     target=lambda point: point.own_target.value if point.own_target else point.target,
     target_arch=lambda point: None if point.own_target else point.target_arch,
     target_met=lambda point: {"met": True, "missed": False}.get(point.met),
-    verdict=lambda point: point.verdict or None,
-    expectation=lambda point: point.expectation or None,  # as_expected, unexpected_failure or unexpected_pass
-    known_failure=lambda point: point.known_failure or None,  # why its failure is no news
     compilations=_compilations,
 )
 

@@ -96,7 +96,12 @@ def delete_part(done: Deletion, row: Run | Upload, who: str, most: int | None = 
     if _delete_measurements(done, run_ids, upload, most) and most:
         return False
     points.forget_subjects(run_ids)
-    gone = _delete_runs_and_uploads(done, _give_runs_to_other_uploads(upload) if upload else run_ids, upload)
+    if upload:  # the first other one with measurements in them gets its runs
+        measured = Measurement.objects.filter(run=OuterRef("pk"))
+        first = measured.order_by("upload").values("upload")[:1]
+        Run.objects.filter(Exists(measured), upload=upload).update(upload=Subquery(first))
+        run_ids = list(Run.objects.filter(upload=upload).values_list("pk", flat=True))
+    gone = _delete_runs_and_uploads(done, run_ids, upload)
     action = f"{fresh._meta.model_name}.delete"
     audit.note(who=who, action=action, subject=str(fresh), detail={**done.to_json(), **gone})
     return True
@@ -248,16 +253,8 @@ def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> in
     return execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN ({gone.sql})", gone.params)  # noqa: S608  # nosec B608
 
 
-def _give_runs_to_other_uploads(upload: Upload) -> list[int]:
-    """Give the upload's runs to the first other one with measurements in them; return those without any."""
-    measured = Measurement.objects.filter(run=OuterRef("pk"))
-    first = measured.order_by("upload").values("upload")[:1]
-    Run.objects.filter(Exists(measured), upload=upload).update(upload=Subquery(first))
-    return list(Run.objects.filter(upload=upload).values_list("pk", flat=True))
-
-
 def _delete_runs_and_uploads(
-    done: Deletion, run_ids: list[int], upload: Upload | None = None
+    done: Deletion, run_ids: list[int], upload: Upload | None
 ) -> dict[str, list[int]]:
     """Delete these runs, and the uploads that are left without measurements; of an upload only itself. Return
     the ids of both. Others that lost what they had repeated stay, and their content can be stored again."""

@@ -23,6 +23,7 @@ from hud.models import (
     Experiment,
     Follow,
     Host,
+    KeptValue,
     Point,
     Regression,
     Run,
@@ -32,7 +33,6 @@ from hud.models import (
     Target,
     Threshold,
 )
-from hud.points import kept
 from hud.points import write as points
 from hud.problems import Problem
 from hud.sql import execute, fetch_tuples
@@ -203,7 +203,7 @@ def _rename_others(done: Renaming, alias: Alias) -> None:
         names = [{**row, kind: new} for row in subjects.values(*_OF_SUBJECT)]
         RunSubject.objects.bulk_create([RunSubject(**row) for row in names], ignore_conflicts=True)
         subjects.delete()
-    kept.forget()
+    KeptValue.objects.all().delete()  # of nights, with names in it
     if kind in {"suite", "case"}:
         RunSummary.objects.all().delete()  # they have the names, and are soon made anew
     if kind == "suite":
@@ -248,17 +248,13 @@ def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
 
 def merge_series(statement: str, params: Mapping[str, Any]) -> tuple[int, int, int]:
     """Lock the series of a query, in the order in which the judge does, each with the one that takes it over
-    or NULL, and join those with one. Return how many were joined, how many measurements moved, and how many
-    were dropped because the run has them there too."""
+    or NULL, and move measurements, points and regressions of those with one, which are judged again. Return
+    how many were joined, how many measurements moved, and how many were dropped because the run has them
+    there too."""
     series: dict[int, int | None] = dict(fetch_tuples(statement, params))
     joined = {old: new for old, new in series.items() if new is not None}
     lock = "SELECT FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
     execute(lock, [[*series, *joined.values()]])
-    return len(joined), *_join_series(joined)
-
-
-def _join_series(joined: dict[int, int]) -> tuple[int, int]:
-    """Move the measurements, points and regressions of locked series into others, which are judged again."""
     execute(
         """
         CREATE TEMPORARY TABLE moving_run ON COMMIT DROP AS SELECT pair.old, pair.new, p.run_id
@@ -317,7 +313,7 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
     judge_again()
     _merge_regressions(joined)
     delete_rows(Series, joined)
-    return moved, dropped
+    return len(joined), moved, dropped
 
 
 def _merge_regressions(joined: dict[int, int]) -> None:

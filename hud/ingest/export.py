@@ -72,7 +72,13 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
         yield from export_parquet(filters)
         return
     if file_format == "v3":
-        yield from _as_v3(_pieces(filters))
+        for piece in _pieces(filters):
+            compiled = _compiled(piece)
+            for row in piece:
+                written = record_of(row).to_json()
+                if row["metric"] == METRIC and (compilation := compiled.get(tuple(row["place"]))):
+                    written["metric"]["extra_info"][COMPILED] = compilation.to_json()
+                yield orjson.dumps(written) + b"\n"
         return
     rows = chain.from_iterable(_pieces(filters))
     if file_format == "csv":
@@ -149,16 +155,6 @@ def _pieces(filters: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
             for row in piece:  # Django has psycopg hand jsonb over as text
                 row |= {"knobs": orjson.loads(row["knobs"]), "facts": orjson.loads(row["facts"])}
             yield piece
-
-
-def _as_v3(pieces: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
-    for rows in pieces:
-        compiled = _compiled(rows)
-        for row in rows:
-            written = record_of(row).to_json()
-            if row["metric"] == METRIC and (compilation := compiled.get(tuple(row["place"]))):
-                written["metric"]["extra_info"][COMPILED] = compilation.to_json()
-            yield orjson.dumps(written) + b"\n"
 
 
 def _compiled(rows: list[dict[str, Any]]) -> dict[tuple[int, ...], Compiled]:

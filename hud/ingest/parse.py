@@ -248,8 +248,10 @@ class RecordParser:
         self._complete(measurement, extra, is_partial=bool(item.is_cut or self.partial))
         check_names(measurement)
         check_values(measurement.suite, measurement.metric, measurement.samples)
-        if item.row:
-            self._number_row(measurement, item.row)
+        if item.row:  # a further one of an experiment is a repeat; the same row again is no other one
+            rows = self._rows.setdefault((measurement.run, measurement.identity, measurement.metric), {})
+            measurement.repeat = rows.setdefault(item.row, len(rows))
+            self.receipt.warn(_REPEATS if measurement.repeat else "")
         if extra:
             self._add_compilation(measurement, extra)
         self.measurements.append(measurement)
@@ -271,13 +273,6 @@ class RecordParser:
         if suite := SUITES.get(measurement.suite):
             measurement.knobs = dict(suite.complete_knobs(measurement.knobs, measurement.device))
         measurement.knobs_key = stored_knobs(measurement.knobs)
-
-    def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
-        """Take a further row of an experiment as a repeat; the same row again is no other one."""
-        rows = self._rows.setdefault((measurement.run, measurement.identity, measurement.metric), {})
-        measurement.repeat = rows.setdefault(row, len(rows))
-        if measurement.repeat:
-            self.receipt.warn(_REPEATS)
 
     def _complete(self, measurement: ParsedMeasurement, extra: dict[str, Any], *, is_partial: bool) -> None:
         """Add what the record says beside its numbers, and note which parameters would tell more."""

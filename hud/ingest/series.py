@@ -78,27 +78,21 @@ def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, Ru
     fingerprints = {key: environment.fingerprint() for key, environment in distinct.items()}
     ids = _environment_ids({fingerprints[key]: environment for key, environment in distinct.items()})
     environments = {key: ids[fingerprint] for key, fingerprint in fingerprints.items()}
-    own = [runs[item.run] for item in measurements]
-    series = _series_of(measurements, [run.stream_id for run in own])
-    return [
-        (run.pk, series_id, environments[id(item.environment)], item.repeat, item.side)
-        for item, run, series_id in zip(measurements, own, series, strict=True)
-    ]
-
-
-def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int | None]) -> list[int]:
-    """Return the series of each measurement, by one look-up where all are known."""
-    digests = list(map(_digest, measurements, streams))
+    own = [(item, runs[item.run]) for item in measurements]
+    digests = [_digest(item, run.stream_id) for item, run in own]
     known = "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])"
-    ids: dict[str, int] = dict(fetch_tuples(known, [f"{{{','.join(digests)}}}"]))
+    series: dict[str, int] = dict(fetch_tuples(known, [f"{{{','.join(digests)}}}"]))
     missing = {
-        digest: (item, stream)
-        for digest, item, stream in zip(digests, measurements, streams, strict=True)
-        if digest not in ids
+        digest: (item, run.stream_id)
+        for digest, (item, run) in zip(digests, own, strict=True)
+        if digest not in series
     }
     if missing:
-        ids |= _new_series(missing)
-    return [ids[digest] for digest in digests]
+        series |= _new_series(missing)
+    return [
+        (run.pk, series[digest], environments[id(item.environment)], item.repeat, item.side)
+        for digest, (item, run) in zip(digests, own, strict=True)
+    ]
 
 
 def _digest(item: ParsedMeasurement, stream: int | None) -> str:

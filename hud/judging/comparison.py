@@ -317,46 +317,40 @@ def noise_before(experiment: Experiment) -> equal_choices.ChoiceNoise:
     return next((noise for noise in clocks if not noise.assumed), equal_choices.ChoiceNoise())
 
 
-def power_before(run: Run) -> dict[str, Any]:
-    """Return how many `processes` a requested run starts for a task, of an A/B run its `pairs`, and of one at
-    equal choices the change that it confirms in 95 %, how often it confirms one of 3 %, and whether the noise
-    is assumed, as it is of several experiments. What is no such is None."""
-    asked = run.request
-    draws, rounds = asked.selection.get("draws"), asked.selection["repeats"]
-    pairs = (draws or rounds) if run.is_ab else None
-    if not draws:
-        unknown = dict.fromkeys(("detects_percent", "power", "noise_assumed"))
-        return {"processes": 2 if run.is_ab else 1, "pairs": pairs, **unknown}
-    noise = noise_before(asked.experiment) if asked.experiment else equal_choices.ChoiceNoise()
-    return {
-        "processes": equal_choices.comparison_processes(2, rounds) - equal_choices.comparison_processes(0),
-        "pairs": pairs,
-        "detects_percent": round(equal_choices.detects_percent(noise.noise, 2 * draws, rounds), 2),
-        "power": round(equal_choices.power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
-        "noise_assumed": noise.assumed,
-    }
-
-
 def plan_of(run: Run, suite: str, cases: Sequence[str]) -> dict[str, Any]:
     """Return the plan of a run whose request is about to be rolled back. `cases` were asked for, all of the
-    suite where none were; `left_out` are those without a task, each with the reason."""
-    progress, waiting, before = progress_of(run), read_waiting(run), power_before(run)
-    planned = run.request.selection["cases"]
+    suite where none were; `left_out` are those without a task, each with the reason. An A/B run has `pairs`,
+    and one at equal choices the change that it confirms in 95 %, how often it confirms one of 3 %, and
+    whether the noise is assumed, as it is of several experiments. What is no such is None."""
+    progress, waiting, asked = progress_of(run), read_waiting(run), run.request
+    draws, rounds = asked.selection.get("draws"), asked.selection["repeats"]
+    of_a_task = 2 if run.is_ab else 1  # processes
+    power: dict[str, Any] = dict.fromkeys(("detects_percent", "power", "noise_assumed"))
+    if draws:
+        noise = noise_before(asked.experiment) if asked.experiment else equal_choices.ChoiceNoise()
+        of_a_task = equal_choices.comparison_processes(2, rounds) - equal_choices.comparison_processes(0)
+        power = {
+            "detects_percent": round(equal_choices.detects_percent(noise.noise, 2 * draws, rounds), 2),
+            "power": round(equal_choices.power(noise.noise, 2 * draws, repeats=rounds).confirmed, 3),
+            "noise_assumed": noise.assumed,
+        }
+    planned = asked.selection["cases"]
     wanted = cases or [case.name for case in SUITES[suite].cases] if suite else []
     left_out = []
     for case in sorted({*wanted} - {*planned}):
         try:
-            plan(Selection(suite, run.request.device, cases=[case]))
+            plan(Selection(suite, asked.device, cases=[case]))
             reason = "not with this choice"
         except BadRequest as error:
             reason = str(error)
         left_out.append({"case": case, "reason": reason})
     return {
-        **before,
+        **power,
+        "pairs": (draws or rounds) if run.is_ab else None,
         "cases": planned,
         "left_out": left_out,
         "tasks": progress.total,
-        "processes": progress.total * before["processes"],
+        "processes": progress.total * of_a_task,
         "seconds": progress.eta_s,
         "queue_position": waiting and waiting.position,
         "starts_in_s": waiting and waiting.starts_in_s,

@@ -75,8 +75,3 @@ class Kept:
 
     def _digest(self, key: Hashable) -> str:
         return hashlib.sha256(repr((RELEASE, self._kind, key)).encode()).hexdigest()
-
-
-def forget() -> None:
-    """Forget what is stored, as names in it have changed."""
-    KeptValue.objects.all().delete()

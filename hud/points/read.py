@@ -19,13 +19,11 @@ POINT = DataTable(  # of a point that `show` completed
     """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
     status code reason quality verdict change noise level level_stream verdict_reason target target_name
     target_met record_target=target record_target_arch=target_arch warning time=order_time run=run_id
-    processes rerun expectation known_failure""",
+    processes rerun expectation=expectation? known_failure=known_failure?""",
     level_stream=lambda point: point.level_stream_id and point.level_stream.name,
     target=lambda point: point.own_target and point.own_target.value,
     target_name=lambda point: point.own_target and point.own_target.name,
     target_met=lambda point: {"met": True, "missed": False}.get(point.met),
-    expectation=lambda point: point.expectation or None,
-    known_failure=lambda point: point.known_failure or None,
 )
 OF_EXPERIMENT = DataTable(EXPERIMENT, *POINT.columns)
 HEADER = (*IDENTITY.names, "stream", *POINT.names)  # of `rows_in_stream`

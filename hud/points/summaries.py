@@ -145,16 +145,13 @@ class RunPoints:
         pairs, of_pairs = np.unique(self._suite[self._experiment] << 32 | kinds, return_counts=True)
         for pair, count in zip(pairs.tolist(), of_pairs.tolist(), strict=True):
             suites.setdefault(str(self._suites[pair >> 32]), {})[KINDS[pair & 0xFF]] = count
-        return Summary(counts, int(self._experiment.max(initial=-1)) + 1, suites, self._worst())
-
-    def _worst(self) -> Worst | None:
-        stored, kinds = self.stored, self.kinds
+        worst: Worst | None = None
         moved = np.isin(kinds, [KINDS.index("regressed"), KINDS.index("inconclusive")])
         doubts = np.flatnonzero(moved & ~np.isnan(stored.change))
         for at in doubts[np.lexsort((-stored.factor[doubts], kinds[doubts]))][:1].tolist():
-            case, title = str(self._cases[self._case[self._experiment[at]]]), self.metrics[stored.metric[at]]
-            return KINDS[kinds[at]], case, title.title, float(stored.change[at])
-        return None
+            case, metric = str(self._cases[self._case[self._experiment[at]]]), self.metrics[stored.metric[at]]
+            worst = KINDS[kinds[at]], case, metric.title, float(stored.change[at])
+        return Summary(counts, int(self._experiment.max(initial=-1)) + 1, suites, worst)
 
     def order(self, sort: str = "") -> Ints:
         """Return all points in the order of a column or by importance, equal ones by experiment and

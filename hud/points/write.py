@@ -187,23 +187,6 @@ def note_subjects(places: Iterable[tuple[int, int]]) -> None:
         )
 
 
-def note_missing_subjects() -> None:
-    """Note of what runs have results of which nothing is noted: a release that did not note it may still
-    store some beside this one."""
-    note_subjects(
-        fetch_tuples(
-            """
-            SELECT r.id, series_id FROM (
-                SELECT id FROM hud_run WHERE points > 0
-                    AND NOT EXISTS (SELECT FROM hud_runsubject WHERE run_id = hud_run.id) OFFSET 0) r
-            CROSS JOIN LATERAL (
-                SELECT series_id FROM hud_point WHERE run_id = r.id AND status <> ALL(%s) OFFSET 0) p
-            """,
-            [_NEVER],
-        )
-    )
-
-
 def forget_subjects(runs: Sequence[int]) -> None:
     """Remove the notes of what these runs have no results of any more."""
     RunSubject.objects.filter(run__in=runs).delete()

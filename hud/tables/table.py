@@ -34,7 +34,7 @@ class Column(Generic[Row, Page]):
 
     name: str = ""  # the key in JSON and CSV
     title: str | Callable[[Page], object] = ""  # the head on the page
-    value: str | Callable[[Row], Any] = ""  # a path as `owner?.name` ('' without an owner); default: the name
+    value: str | Callable[[Row], Any] = ""  # a path; `owner?.name`: '' without owner; `a?`: or None
     _: KW_ONLY
     draw: Callable[[Row, Page], object] | None = None
     show: Callable[[Any], object] | None = None
@@ -54,6 +54,9 @@ class Column(Generic[Row, Page]):
         if callable(self.value):
             return self.value
         path = self.value or self.name
+        if path.endswith("?"):
+            own = attrgetter(path[:-1])
+            return lambda row: own(row) or None
         first, _sign, rest = path.partition("?.")
         if not rest:
             return attrgetter(path)

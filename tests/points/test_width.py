@@ -171,14 +171,6 @@ def test_subjects_follow_deletions_and_names() -> None:
     assert not RunSubject.objects.exists()
 
 
-def test_the_judge_notes_what_a_release_before_stored_beside_it() -> None:
-    create_measurement(experiment=create_experiment(suite="one"), value=1.0)
-    noted = set(RunSubject.objects.values_list("run", "suite"))
-    RunSubject.objects.all().delete()
-    call_command("judge", "--once")
-    assert set(RunSubject.objects.values_list("run", "suite")) == noted != set()
-
-
 def test_a_case_that_never_ran_is_no_subject() -> None:
     create_measurement(value=None, status="not_run")
     assert Measurement.objects.get().status == STATUS_CODES["not_run"]

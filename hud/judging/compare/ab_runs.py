@@ -23,18 +23,16 @@ _RUNNING = (*RUN_TIMES, SAME_CHOICE)  # a neighbour on the card that hides the f
 _WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 METRIC = DataTable(
     f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
-    pairs=pairs.pairs draws verdict=word better cause at_base_draws at_new_draws detects_percent repeated
-    base_status new_status=head_status base_values=base new_values=head draw_ratios is_of_running
-    quality""",
+    pairs=pairs.pairs draws verdict=word better cause=cause? at_base_draws at_new_draws detects_percent
+    repeated base_status new_status=head_status base_values=base new_values=head draw_ratios is_of_running
+    quality=quality?""",
     base=lambda line: line.values[0],
     new=lambda line: line.values[1],
     draws=lambda line: line.count if line.draws else None,
-    cause=lambda line: line.cause or None,
     at_base_draws=lambda line: line.code and line.code.at_base,
     at_new_draws=lambda line: line.code and line.code.at_head,
     draw_ratios=lambda line: line.ratios if line.draws else None,
     is_of_running=lambda line: is_of_running(line.metric.name),
-    quality=lambda line: line.quality or None,
 )
 
 ANSWER = DataTable(  # in short, of an experiment's headline

@@ -36,9 +36,9 @@ _TABS = 8  # kernels whose code is one click away
 
 KERNELS = DataTable[Change](
     """cause:str kernel:str=kernel.name kind:str=kernel.kind origins:list[str] base_us:float|None
-    head_us:float|None change_us:float|None share:float|None beyond_noise:bool portion:float group:int|None
-    slot:str base_choice:str|None head_choice:str|None base_config:str|None head_config:str|None
-    base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None
+    head_us:float|None change_us:float|None share:float|None beyond_noise:bool portion:float
+    group:int|None=group? slot:str base_choice:str|None head_choice:str|None base_config:str|None
+    head_config:str|None base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None
     base_registers:int|None head_registers:int|None base_spills:int|None head_spills:int|None
     base_shared_bytes:int|None head_shared_bytes:int|None anatomy:str lines:list[str]""",
     anatomy=lambda change: anatomy_change(change.base, change.head),
@@ -46,7 +46,6 @@ KERNELS = DataTable[Change](
     origins=lambda change: list(change.kernel.origins),
     change_us=lambda row: row.change_us if row.base_us is not None or row.head_us is not None else None,
     share=lambda _one: None,  # `to_rows` adds it, of the change of busy time
-    group=lambda change: change.group or None,
     **{
         f"{side}_{name}": lambda change, side=side, name=name: getattr(getattr(change, side), name, None)
         for side in ("base", "head")

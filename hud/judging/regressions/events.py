@@ -86,7 +86,10 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
         if note:
             regression.note = note
         if event == Event.REOPEN:
-            _take_back(regression)
+            same = {"series": regression.series_id, "class_key": regression.class_key}
+            if again := Regression.objects.filter(**same, state__in=ACTIVE).first():
+                raise Problem(409, f"the series moved again: regression {again.pk} is {again.state}")
+            regression.events.update(level_since=None)  # no decision ends its level any more
         apply(regression, event, who=who, note=note)
         if not {state, regression.state}.isdisjoint(SETTLED):
             _judge_again(regression)
@@ -178,16 +181,6 @@ def _locked(regression: Regression) -> Regression:
     Series.objects.select_for_update().get(pk=regression.series_id)
     locked = Regression.objects.select_for_update(of=("self",)).select_related("series__experiment")
     return locked.get(pk=regression.pk)
-
-
-def _take_back(regression: Regression) -> None:
-    """Let no decision end the level of a regression any more. Raise Problem 409 if its series has moved again
-    since, which is a regression of its own."""
-    series, class_key = regression.series_id, regression.class_key
-    again = Regression.objects.filter(series=series, class_key=class_key, state__in=ACTIVE).first()
-    if again:
-        raise Problem(409, f"the series moved again: regression {again.pk} is {again.state}")
-    regression.events.update(level_since=None)
 
 
 def _judge_again(regression: Regression) -> None:

@@ -19,7 +19,6 @@ from hud.pages.backends import BackendComparison, BackendFilters
 from hud.pages.overview import view as overview
 from hud.points.streams import note_nights
 from hud.points.summaries import keep_missing
-from hud.points.write import note_missing_subjects
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 1.0
@@ -35,7 +34,6 @@ class Command(RoundsCommand):
             call_command("imports", "--once")
         self.beaten = self.summarized = 0.0
         self.ahead_at: float | None = time.monotonic()  # when to read ahead; None: it is done
-        note_missing_subjects()
 
     def round(self) -> int:
         began = timezone.now()
@@ -43,7 +41,6 @@ class Command(RoundsCommand):
         note_round(done, began)
         done = done or look_back() or make_causes()
         if done:
-            note_missing_subjects()
             note_nights()
         if not done or time.monotonic() >= self.summarized + _SUMMARIES_S:
             done += keep_missing()
