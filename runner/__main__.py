@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
-    except (BadRequest, WrongUsage, locks.Busy) as error:
+    except (BadRequest, WrongUsage, locks.Busy, PermissionError) as error:
         print(f"runner: {error}", file=sys.stderr)
         return 1 if isinstance(error, locks.Busy) else 2
     return status

@@ -224,6 +224,19 @@ def test_an_accelerator_in_use_is_said_to_be(tmp_path: Path, capsys: pytest.Capt
     assert not list(tmp_path.glob("compiler-hud-run-*"))
 
 
+def test_a_folder_of_locks_of_somebody_else_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0 if os.getuid() else 0o700)
+    if os.getuid() == 0:
+        os.chown(folder, 65534, -1)
+    monkeypatch.setenv("RUNNER_LOCKS", str(folder))
+    assert main(["run", "ceilings", "--device", "cpu", "--case", "copy"]) == 2
+    assert str(folder) in capsys.readouterr().err
+    folder.chmod(0o700)
+
+
 def test_the_doctor_says_whether_inductor_can_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
