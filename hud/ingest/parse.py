@@ -27,6 +27,7 @@ from runner.formats.measurement import (
     device_of,
     info_of,
     stored_knobs,
+    torch_of,
 )
 from runner.formats.metric_values import (
     check_values,
@@ -89,7 +90,7 @@ class RecordParser:
         self._flushed = 0  # of them
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
-        self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
+        self._places: dict[tuple[bytes, str, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._any_time = any_time
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
@@ -314,11 +315,12 @@ class RecordParser:
         """Return the record's device, its name and the environment, from a cache, since most records of an
         upload share them."""
         info = info_of(record)
-        key = (facts, text(info.get("device")), text(info.get("arch")), parameters.device, parameters.arch)
+        said = (text(info.get("device")), text(info.get("arch")), torch_of(record))
+        key = (facts, *said, parameters.device, parameters.arch)
         if key not in self._places:
             device, card = device_of(record) or parameters.device, device_name_of(record)
             name = card if is_named(arch_key(card)) else parameters.arch or card
-            environment = self._environment(record, facts, key[1] or parameters.device, card or name)
+            environment = self._environment(record, facts, said[0] or parameters.device, card or name)
             self._places[key] = device, name, environment
         return self._places[key]
 
@@ -327,7 +329,7 @@ class RecordParser:
             raise WrongRecord("/runners", f"a fact of its host holds the invisible character {character}")
         parameters = self.parameters
         environment = Environment.from_record(record)
-        environment.torch = environment.torch or parameters.torch
+        environment.torch = environment.torch or torch_of(record) or parameters.torch
         environment.cuda = environment.cuda or parameters.cuda
         environment.driver = environment.driver or parameters.driver
         if not environment.gpu and device not in {"cpu", ""}:

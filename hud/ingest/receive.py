@@ -301,9 +301,10 @@ def _store(
         receipt.warnings.append(f"{len(superseded)} {words}")
         detail = {"values": superseded}
         audit.note(who=_who(key), action="upload.replace", subject=f"upload {upload.pk}", detail=detail)
-    if content.parameters.is_replace and not runs.grown:
+    if content.parameters.is_replace and not runs.known:
         receipt.warnings.append(
-            "nothing was replaced: no stored run has this run_id, source, host and commit"
+            "nothing was replaced: no stored run has this run_id (without one each upload is a new run), "
+            "source, host and commit"
         )
     receipt.warnings += _unsaid(parser.unsaid, _SHARED) + parser.meanings.warnings()
     lists = [subject for subject in receipt.expectations if subject["unsaid"]]

@@ -13,7 +13,7 @@ from django.utils import timezone as clock
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from hud.accounts.keys import effective_scopes
-from hud.models import ApiKey, Run, State, Upload
+from hud.models import ApiKey, Correction, Run, State, Upload
 from hud.problems import Problem
 from hud.runs.streams import may_write
 from hud.sql import execute
@@ -122,7 +122,7 @@ def _end_of(items: Sequence[ParsedMeasurement]) -> tuple[State, str]:
 class Runs:
     """The runs of one upload or delivery. `closed` are runs of this hud's runner, of other streams, and those
     of other people that it names by their uid, which an upload (of an export, say) may repeat but not add to;
-    `grown` are those that may have measurements already."""
+    `grown` are those that may have measurements already, `known` those that were stored before."""
 
     parameters: Parameters
     upload: Upload | None = None  # None: a host's delivery, whose run is known
@@ -130,6 +130,7 @@ class Runs:
     by_key: dict[RunKey, Run] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
+    known: set[int] = field(default_factory=set)
     partial: str = ""  # why the upload's file is not whole
 
     @property
@@ -188,6 +189,8 @@ class Runs:
             # the same run in two streams is stored twice
             return self._find_or_make(items, uuid5(run.uid, f"stream {self.upload.stream_id}"))
         if uid or run.uid != new.uid:
+            _check_not_corrected(run)
+            self.known.add(run.pk)
             self.grown.add(run.pk)
         if is_foreign or not self._may_add_to(run.upload):
             self.closed.add(run.pk)
@@ -204,6 +207,16 @@ class Runs:
         if upload.key_id == self.key.pk or "run" in effective_scopes(self.key):
             return True
         return upload.key is not None and upload.key.owner_id in {self.key.owner_id} - {None}
+
+
+def _check_not_corrected(run: Run) -> None:
+    """Raise Problem 503 while series of the run's stream are renamed or merged in parts: an upload would not
+    find what is stored of the run under its name, and its values would be taken for the others'."""
+    of_stream = Q(arguments__stream=run.stream_id) | Q(arguments__into=run.stream_id)
+    unfinished = Correction.objects.filter(of_stream | Q(action="rename"), finished=None)
+    if row := unfinished.first():
+        detail = f"a run of this upload is changed by correction {row.pk}, {row.subject}: send it after that"
+        raise Problem(503, detail, retry_after_s=30, correction=row.pk)
 
 
 _REFERENCES = 4_170_226_001  # number of the advisory lock, of no meaning
@@ -227,6 +240,6 @@ def changing_references() -> Iterator[None]:
             yield
     except OperationalError as error:
         if isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
-            detail = "an upload is being stored; try again when it has ended"
+            detail = "an upload is being stored or a correction under way; try again"
             raise Problem(503, detail, retry_after_s=30) from error
         raise

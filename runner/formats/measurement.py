@@ -13,6 +13,7 @@ from runner.schema.suite import knobs_key
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
 MODES = {"eval": "inference", "train": "training"}  # as torchbench and PyTorch/XLA call them
+TORCH_NAMES = ("torch", "pytorch", "torch_version", "pytorch_version")  # of its version among settings
 ZERO_CODE = "value 0 written for a failure"
 
 Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order
@@ -104,6 +105,12 @@ def warn_of_backend(measurement: ParsedMeasurement, record: Record) -> None:
             f"nothing says whether {record.benchmark.name} ran eager or compiled: give it with the upload,"
             " ?backend=eager or ?backend=inductor"
         )
+
+
+def torch_of(record: Record) -> str:
+    """Return the version of torch that a record says among its settings; '' if none."""
+    info = info_of(record)
+    return next((text(info[name]) for name in TORCH_NAMES if info.get(name)), "")
 
 
 def info_of(record: Record) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hud.models import (
     KernelBinary,
     KernelCode,
     Measurement,
+    Point,
     Run,
     Series,
     Upload,
@@ -470,3 +471,15 @@ def test_parallel_first_uploads_of_one_commit_all_succeed() -> None:
     assert len(receipts) == 6
     assert {tuple(receipt.run_ids) for receipt in receipts} == {tuple(receipts[0].run_ids)}
     assert Measurement.objects.count() == 35 == sum(receipt.stored for receipt in receipts)
+
+
+@pytest.mark.parametrize("name", ["torch", "pytorch_version"])
+def test_the_version_of_torch_among_the_settings_of_an_unknown_benchmark_is_its_build(name: str) -> None:
+    records = [v3_record("latency", [1.0], timestamp=1_700_000_000 + 86_400 * day) for day in (0, 1)]
+    for day, record in enumerate(records):
+        more = {name: f"2.10.0.dev2026110{day + 1}"}
+        record["benchmark"] |= {"name": "acme", "extra_info": {"device": "cuda", "arch": "a100", **more}}
+        ingest(as_list(record), Parameters())
+    assert Series.objects.count() == 1
+    builds = Point.objects.order_by("order_time").values_list("environment__facts__torch", flat=True)
+    assert [*builds] == ["2.10.0.dev20261101", "2.10.0.dev20261102"]

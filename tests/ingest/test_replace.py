@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.db import connections
+from django.utils import timezone
 
 from hud.corrections.deletion import delete
 from hud.ingest import BadUpload, Receipt, ingest
 from hud.judging.judge import process_pending
 from hud.management.commands.ingest import Command
-from hud.models import Audit, Measurement, Point, Run, Upload
+from hud.models import Audit, Correction, Measurement, Point, Run, Upload
+from hud.problems import Problem
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
 from tests.support.records import as_lines, v3_record
@@ -46,6 +48,26 @@ def test_a_correction_supersedes_the_value_of_its_run_and_the_audit_keeps_the_ol
         pass
     changed.refresh_from_db()
     assert changed.verdict == "new"
+
+
+@pytest.mark.parametrize("action", ["rename", "stream.merge", "run.delete"])
+def test_a_stored_run_waits_for_a_correction_that_moves_its_series(action: str) -> None:
+    """Its stored values may be under another name or stream by then, and would be taken for new ones."""
+    upload(1.0)
+    stream = Run.objects.get().stream_id
+    about = {"stream": 0, "into": stream} if action == "stream.merge" else {"id": 0}
+    correction = Correction.objects.create(action=action, subject="it", rows=1, arguments=about)
+    if action == "run.delete":
+        assert not upload(2.0, replace="1", run_id="night-1")[1:]
+    else:
+        with pytest.raises(Problem) as refused:
+            upload(2.0, replace="1")
+        assert (refused.value.status, refused.value.extra["correction"]) == (503, correction.pk)
+        assert Point.objects.get().value == 1.0
+    upload(3.0, run_id="night-2")
+    Correction.objects.update(finished=timezone.now())
+    upload(4.0, replace="1")
+    assert sorted(filter(None, Point.objects.values_list("value", flat=True))) == [3.0, 4.0]
 
 
 def test_a_dry_run_does_not_say_that_it_was_done() -> None:

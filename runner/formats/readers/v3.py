@@ -17,7 +17,14 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, each, has_keys
-from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
+from runner.formats.measurement import (
+    TORCH_NAMES,
+    ParsedMeasurement,
+    batch_size,
+    info_of,
+    knobs_of,
+    origin_of,
+)
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
 from runner.schema.devices import DEVICE_KINDS, device_kind
@@ -36,8 +43,8 @@ _PASSING = re.compile(
     r"|output(?!_(len|length|tokens|size|dim|channels|features|dtype)(_|$))"
     r"|arn|conclusion|report)(_|$)"
 )
-# A version of a package, a commit or a day, whatever it is called: each night has another
-_PASSING_VALUE = re.compile(r"v?\d+\.\d+\.\d+\S*|[0-9a-f]{40}|20\d\d-\d\d-\d\d.*")
+# The build of a nightly package, a commit or a day, whatever it is called: each night has another
+_PASSING_VALUE = re.compile(r"\d+\.\d\S*(\.dev20\d{6}|\+git)\S*|[0-9a-f]{40}|20\d\d-\d\d-\d\d.*")
 _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
@@ -199,7 +206,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
 
 
 def _is_passing(name: str, value: Any) -> bool:
-    passes = name in _NOT_KNOBS or bool(_PASSING.search(name.lower()))
+    passes = name in _NOT_KNOBS or name in TORCH_NAMES or bool(_PASSING.search(name.lower()))
     return passes or (isinstance(value, str) and bool(_PASSING_VALUE.fullmatch(value)))
 
 
