@@ -63,8 +63,8 @@ class Router:
 
 
 class _Look:
-    """What this process knows of the replica. A name that nobody resolves or a server that hangs takes long:
-    it is asked in a thread, every 5 s at most, and who wants to know waits a second at most."""
+    """Ask the replica how it is, and remember the answer. A name that nobody resolves or a server that hangs
+    takes long: it is asked in a thread, every 5 s at most, and who wants to know waits a second at most."""
 
     def __init__(self) -> None:
         self._lock, self._thread, self._asked = Lock(), Thread(), -float(_AWAY_S)

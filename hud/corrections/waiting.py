@@ -1,4 +1,4 @@
-"""What waits or is under way in the background, with which another correction must not interfere."""
+"""Refuse a correction that would interfere with one that waits or is under way in the background."""
 
 from django.db.models import Q
 

@@ -156,7 +156,7 @@ class Correction(NamedRow):
 
     @property
     def waits(self) -> bool:
-        """Whether it has changed nothing yet."""
+        """Return whether it has not ended, and has changed nothing yet."""
         return not self.finished and not self.counts
 
 

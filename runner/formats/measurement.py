@@ -1,5 +1,6 @@
 """A measurement between the bytes of a file and its row, and the run it belongs to."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from runner.schema.suite import knobs_key
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
 MODES = {"eval": "inference", "train": "training"}  # as torchbench and PyTorch/XLA call them
+_VERSION = re.compile(r"\d+\.\d")
 TORCH_NAMES = ("torch", "pytorch", "torch_version", "pytorch_version")  # of its version among settings
 ZERO_CODE = "value 0 written for a failure"
 
@@ -110,7 +112,8 @@ def warn_of_backend(measurement: ParsedMeasurement, record: Record) -> None:
 def torch_of(record: Record) -> str:
     """Return the version of torch that a record says among its settings; '' if none."""
     info = info_of(record)
-    return next((text(info[name]) for name in TORCH_NAMES if info.get(name)), "")
+    versions = (text(info.get(name)) for name in TORCH_NAMES if isinstance(info.get(name), str))
+    return next(filter(_VERSION.match, versions), "")
 
 
 def info_of(record: Record) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def calls() -> dict[str, dict[str, Any]]:
 
 
 def is_of(pattern: str, cursor: str) -> bool:
-    """Whether a cursor has the form that the schema says, and parts that a row can have."""
+    """Return whether a cursor has the form that the schema says, and parts that a row can have."""
     try:
         parts = cursor.split("_") if cursor else []
         values = [datetime.fromisoformat(part) if "T" in part else int(part) for part in parts]
@@ -53,7 +53,7 @@ def is_of(pattern: str, cursor: str) -> bool:
 
 @pytest.fixture
 def addresses(client: Client) -> dict[str, str]:
-    """The address of each call that takes a cursor."""
+    """Return the address of each call that takes a cursor."""
     experiment = create_experiment()
     create_measurement(run=create_run(), experiment=experiment, value=1.0)
     key = create_key(name="k", scopes=["read", "admin"], who="t")[1]
@@ -63,7 +63,7 @@ def addresses(client: Client) -> dict[str, str]:
 
 
 def refused(client: Client, address: str, cursor: str) -> bool:
-    """Whether a cursor is refused, then by its name; else it is followed."""
+    """Return whether a cursor is refused, by its name; else it is followed."""
     answer = client.get(address, {"cursor": cursor})
     if answer.status_code == 200:
         return False

@@ -20,14 +20,13 @@ from redis import Redis
 
 from runner.client.connection import KeyRefused
 from runner.host.agent import Agent, Attachment
-from runner.host.attach import labels_of, pythons_of
 from runner.host.client import Lease
 from runner.host.spool import Folder
 from runner.schema.suite import BadRequest
 from runner.schema.tasks import TaskOutcome
 from runner.suites import SUITES
 from runner.system import accelerators, machine
-from runner.system.interpreters import Interpreter, interpreter_of
+from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, ring
 from tests.support.records import task_record
@@ -336,12 +335,6 @@ def test_a_token_is_spent_once(make_agent: Callable[..., HostProcess], fake: Fak
     wait_for(lambda: fake.calls.count("POST hosts/register") == 2, "a new registration")
 
 
-def test_a_variable_of_an_interpreter_may_hold_json() -> None:
-    options = '{"max_fusion_size": 1, "triton.cudagraphs": true}'
-    _name, found = interpreter_of(f"old={sys.executable},OPTIONS={options},CXX=/usr/bin/g++")
-    assert found.environment == {"OPTIONS": options, "CXX": "/usr/bin/g++"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -493,27 +486,3 @@ def test_a_full_disk_takes_no_task(fake: FakeHud, tmp_path: Path, monkeypatch: p
     assert fake.beats[-1]["devices"][0]["dirty"].startswith("only 1 MiB free in")
     agent._send_heartbeat()
     assert fake.beats[-1]["devices"][0]["dirty"] == ""
-
-
-def test_an_interpreter_is_found_where_a_shell_finds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "python-next"
-    program.symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = pythons_of(["next=python-next,A=1"])["next"]
-    assert found.path == str(program)  # the link itself, which a virtual environment is
-    monkeypatch.chdir(tmp_path)
-    assert pythons_of(["next=./python-next"])["next"].path == str(program)  # tasks start elsewhere
-    with pytest.raises(BadRequest, match="python-old"):
-        pythons_of(["old=python-old"])
-
-
-def test_interpreters_and_labels() -> None:
-    found = pythons_of([f"next={sys.executable},A=1,PYTHONPATH=/x"])
-    assert found["default"].path == sys.executable
-    assert found["next"].environment == {"A": "1", "PYTHONPATH": "/x"}
-    assert labels_of(["a=b=c"]) == {"a": "b=c"}
-    for text in ("", "x", f"x={sys.executable},y", "=x", "x=no-such-program", "x=/"):
-        with pytest.raises(BadRequest):
-            pythons_of([text])

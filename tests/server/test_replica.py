@@ -206,7 +206,7 @@ def test_without_its_primary_the_site_shows_what_the_replica_has(
 
 
 def replica_of(client: Client) -> dict[str, str]:
-    """What `/statusz` says of the replica."""
+    """Return what `/statusz` says of the replica."""
     status = client.ask("/statusz").status
     part: dict[str, str] = json.loads(client.text)["parts"]["replica"]
     assert status == 503 or not part["problem"]

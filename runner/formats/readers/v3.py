@@ -24,6 +24,7 @@ from runner.formats.measurement import (
     info_of,
     knobs_of,
     origin_of,
+    torch_of,
 )
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
@@ -185,6 +186,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     measurement.suite = parameters.suite or slug or "other"
     measurement.dynamic |= bool(info.get("is_dynamic") or info.get("dynamic"))
     settings = {**(record.model.extra_info or {}), **info}
+    torch = torch_of(record)
     own = settings.pop("knobs") if isinstance(settings.get("knobs"), dict) else {}  # as our runner has them
     if isinstance(options := settings.get("args"), dict):  # all of vLLM's or SGLang's, most of them off
         del settings["args"]
@@ -194,7 +196,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
     knobs = {
         name: _knob(value)
         for name, value in {**settings, **own}.items()
-        if name in own or not _is_passing(name, value)
+        if name in own or not (_is_passing(name, value) or (name in TORCH_NAMES and value == torch))
         if value not in (None, "", [], {})
     }
     size = batch_size(parameters.batch_size)
@@ -206,7 +208,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, parameters:
 
 
 def _is_passing(name: str, value: Any) -> bool:
-    passes = name in _NOT_KNOBS or name in TORCH_NAMES or bool(_PASSING.search(name.lower()))
+    passes = name in _NOT_KNOBS or bool(_PASSING.search(name.lower()))
     return passes or (isinstance(value, str) and bool(_PASSING_VALUE.fullmatch(value)))
 
 

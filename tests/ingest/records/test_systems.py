@@ -105,6 +105,11 @@ def test_a_version_a_commit_or_a_day_is_no_identity_whatever_it_is_called(
     assert about.knobs == ({"triton": value} if is_setting else {})
 
 
+def test_only_a_version_is_the_build_of_torch() -> None:
+    assert describe(record(torch="2.10.0", pytorch=True), Parameters()).knobs == {"pytorch": True}
+    assert describe(record(torch="eager"), Parameters()).knobs == {"torch": "eager"}
+
+
 def test_inputs_of_an_operator_are_part_of_its_identity() -> None:
     one, other = record(), record()
     one.inputs = {"x": {"dtype": "float16", "extra_info": {"shape": "[4, 4]"}}}
