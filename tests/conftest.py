@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from hud.models import Accelerator
+from hud.models import Accelerator, Heartbeat
 from runner.system import machine
 from tests import soak
 from tests.support.claims import attach
@@ -292,10 +292,12 @@ def _test_database() -> str:
 
 
 @pytest.fixture(scope="module")
-def _web_of_file(data: Path, django_db_setup: None) -> Iterator[Hud]:
+def _web_of_file(data: Path, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Hud]:
     hud = Hud(data, _test_database())
     yield hud
     hud.stop()
+    with django_db_blocker.unblock():
+        Heartbeat.objects.all().delete()  # sent after the last test had emptied the tables
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
+from runner.measure import turns
 from runner.measure.forked import ASK_NVML
 from runner.schema.compilations import PINNED_VARIABLE
 from runner.schema.suite import TaskSpec
@@ -26,6 +27,7 @@ def main() -> int:
     """Run the task of the current folder; return 0 if its outcome is ok."""
     threading.Thread(target=_watch_lifeline, name="lifeline", daemon=True).start()
     report = Report(Path.cwd())
+    turns.begin()
     os.environ[ASK_NVML] = "1"  # before torch is imported: stages are forked from this process
     try:
         spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))

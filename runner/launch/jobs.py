@@ -75,11 +75,12 @@ class LaunchRequest:
         """Launch the task by an interpreter of `pythons`; `variables` are added to its environment, and
         `changes` are other arguments of `launch`."""
         interpreter = self.pythons[python]
+        inherited = [file for file in (self.lock_fd, *changes.pop("inherited", ())) if file is not None]
+        given = {"spec": self.job.task, "folder": self.folder, "on_event": self.on_event}
         outcome = launch(
-            **{"spec": self.job.task, "folder": self.folder, "on_event": self.on_event, **changes},
+            **{**given, "should_stop": self.should_stop, **changes},
             python=interpreter.path,
             environment={**self.environment, **interpreter.environment, **variables},
-            lock_fd=self.lock_fd,
-            should_stop=self.should_stop,
+            inherited=inherited,
         )
         return self.check(outcome)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +44,8 @@ def launch(
     *,
     python: str = sys.executable,
     environment: Mapping[str, str] = MappingProxyType({}),
-    lock_fd: int | None = None,
+    inherited: Collection[int] = (),
+    limit_s: float | None = None,
     on_event: Callable[[Event], None] = lambda _event: None,
     should_stop: Callable[[], str] = lambda: "",
     log: CappedLog | None = None,
@@ -52,14 +53,15 @@ def launch(
 ) -> TaskOutcome:
     """Run one task in `folder` (created if missing; the files of an earlier launch there are removed).
 
-    `python` is the interpreter, `environment` is added to ours, `lock_fd` is the accelerator's lock
-    (`runner/system/locks.py`), which the child inherits. `on_event` gets each object of events.jsonl.
+    `python` is the interpreter, `environment` is added to ours, `inherited` are open files that the child has
+    too, such as the accelerator's lock (`runner/system/locks.py`), `limit_s` is for a task that must wait for
+    another one. `on_event` gets each object of events.jsonl.
     `should_stop` is asked often: any text but '' ends the task and becomes its status. Neither may block.
     The results of a failed task also name what it did not measure (`runner/schema/tasks.py`).
     `log` takes the output instead of the folder's file. `command` replaces the child, for tests.
 
-    Call it from a thread that outlives the child, and once at a time in a process. When it returns or raises,
-    no process of the task is left but those in `TaskOutcome.leftover`.
+    Call it from a thread that outlives the child. When it returns or raises, no process of the task is left
+    but those in `TaskOutcome.leftover`; orphans may be while another launch of this process goes on.
     """
     folder = folder.resolve()
     account.share(folder)
@@ -77,14 +79,14 @@ def launch(
         tree = Tree()
         try:
             in_sandbox = sandbox.command(arguments, folder, scratch, *caches)
-            process = _start(in_sandbox, folder, variables, lock_fd)
+            process = _start(in_sandbox, folder, variables, inherited)
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
             outcome = TaskOutcome("failed", "no_interpreter", reason)
         else:
             tree.root = process.pid
             with contextlib.closing(_Child(process, tree, folder, output, on_event)) as child:
-                why = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
+                why = child.watch(until=started + (limit_s or spec.timeout_s), should_stop=should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
             account.take_back(folder, scratch)
             outcome = _outcome(folder, spec, why, sandbox.exit_status(process.returncode))
@@ -100,7 +102,7 @@ def launch(
 
 
 def _start(
-    arguments: Sequence[str], folder: Path, variables: Mapping[str, str], lock_fd: int | None
+    arguments: Sequence[str], folder: Path, variables: Mapping[str, str], inherited: Collection[int]
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         arguments,
@@ -111,7 +113,7 @@ def _start(
         stderr=subprocess.STDOUT,
         bufsize=0,
         start_new_session=True,
-        pass_fds=() if lock_fd is None else (lock_fd,),
+        pass_fds=tuple(inherited),
         **account.process_options(),
     )
 
@@ -163,7 +165,7 @@ class _Child:
         alive = self.tree.alive()
         if why and alive:
             self.log.note(f"{why}: ending {len(alive)} processes")
-        leftover = tuple(self.tree.end(grace_s, meanwhile=self._drain)) if alive else ()
+        leftover = tuple(self.tree.end(grace_s, meanwhile=self._drain))
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=0 if leftover else None)
         self._drain()

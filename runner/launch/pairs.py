@@ -13,8 +13,11 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 import json
 import math
 import random
+import socket
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from runner.launch import ledger
 from runner.launch.jobs import LaunchRequest
 from runner.launch.launch import Event
 from runner.launch.results import FILE
+from runner.measure import turns
 from runner.schema import compilations
 from runner.schema.compilations import COMPILED, Kernels
 from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
@@ -103,6 +107,10 @@ class _Process:
     candidate: int | None = None  # the number of the candidates that it takes in slots whose lists differ
 
     @property
+    def of_other_side(self) -> "_Process":
+        return replace(self, side=NEW if self.side == BASE else BASE)
+
+    @property
     def words(self) -> str:
         """Return which process it is, for people."""
         parts = [self.side, "first process" if self.warms else ""]
@@ -124,6 +132,8 @@ class _Pair:
         # nothing is tuned on a CPU, so that pinned processes would compile again what their side just has
         self._reuses = job.caches == "pinned" and job.task.device == "cpu" and self._compiles
         self._measured: set[Side] = set()  # whose free process timed compiled code
+        # the clock of a shared host moves from one process to the next
+        self._takes_turns = job.task.device == "cpu"
         self._choices: dict[Side, dict[str, str] | None] = {}  # by slot; None where unknown
         self._kernels: dict[Side, Kernels] = {}
         self._candidates: list[dict[str, str]] = []  # by slot: those to time beside the draws
@@ -154,12 +164,24 @@ class _Pair:
         self._run_each(free)
         if pinned and self._measured == set(SIDES):  # also after a wrong result, or a shape that fails
             self._run_each(pinned)
-            timed = list(self._times_ms.items())  # the free process that drew the choices is one of these
-            places = outliers([(one.owner or one.side, one.side, time_ms) for one, time_ms in timed])
-            strays = [replace(timed[index][0], repeated=True) for index in places if timed[index][0].owner]
+            strays = self._strays()
             self._total += len(strays)
             self._run_each(strays)
             self._run_candidates()
+
+    def _strays(self) -> list[_Process]:
+        """Return the pinned processes to run once more. A free process is one of those that timed the choices
+        which it drew. A process that took turns counts by its ratio to the other side: the clock moves."""
+        times = self._times_ms
+        if self._takes_turns:
+            times = {
+                one: time_ms / self._times_ms[one.of_other_side]
+                for one, time_ms in times.items()
+                if one.of_other_side in times
+            }
+        timed = list(times.items())
+        places = outliers([(one.owner or one.side, one.side, value) for one, value in timed])
+        return [replace(timed[index][0], repeated=True) for index in places if timed[index][0].owner]
 
     def _run_candidates(self) -> None:
         """Pin both sides to the candidates of slots whose candidates differ: a part of them, and no further
@@ -186,16 +208,55 @@ class _Pair:
         return replace(outcome, reason=reason, seconds=self._seconds)
 
     def _run_each(self, processes: Iterable[_Process]) -> None:
+        """Run processes one after the other, or both sides at once."""
+        teams: dict[_Process, list[_Process]] = {}
         for process in processes:
+            teams.setdefault(replace(process, side=BASE) if self._takes_turns else process, []).append(
+                process
+            )
+        for team in teams.values():
             failed_so_far = {(failed.side, failed.owner) for failed in self._failed}
-            if not self._stopped and (process.side, process.owner) not in failed_so_far:
-                self._launch(process)
-            self._done += 1
+            going = [one for one in team if not self._stopped and (one.side, one.owner) not in failed_so_far]
+            outcomes = self._launch_both(*going) if len(going) == 2 else [*map(self._launch, going)]
+            self._seconds += max((outcome.seconds for outcome in outcomes), default=0.0)
+            for process, outcome in zip(going, outcomes, strict=True):
+                self._finish(process, outcome)
+            self._done += len(team)
 
-    def _launch(self, process: _Process) -> None:
-        """Run one process and take over what it leaves."""
+    def _launch_both(self, first: _Process, second: _Process) -> tuple[TaskOutcome, TaskOutcome]:
+        """Run both sides at once, in turns. The log has the output of the second after that of the first."""
+        path = self._request.folder / "second.log"
+        channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        gone = threading.Event()
+
+        def launch_second() -> TaskOutcome:
+            with closing(CappedLog(path)) as log:
+                return self._launch(second, log, channel=channels[1], gone=gone)
+
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(launch_second)
+            try:
+                outcome = self._launch(first, channel=channels[0], word=turns.FIRST)
+            except BaseException:
+                gone.set()
+                raise
+        self._log.feed(path.read_bytes())
+        path.unlink()
+        return outcome, waits.result()
+
+    def _launch(
+        self,
+        process: _Process,
+        log: CappedLog | None = None,
+        *,
+        channel: socket.socket | None = None,
+        word: str = "",
+        gone: threading.Event | None = None,
+    ) -> TaskOutcome:
+        """Run one process; one with a `channel` in turns with the process at its other end, until `gone`."""
         request, job, side = self._request, self._job, process.side
-        self._log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
+        log = log or self._log
+        log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
 
         def tell(event: Event) -> None:
             """Report progress as processes done of all; the label holds the progress inside this one."""
@@ -205,20 +266,28 @@ class _Pair:
 
         options = json.dumps(dict(job.new_options), sort_keys=True) if side == NEW and job.new_options else ""
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
-        outcome = request.launch(
-            job.interpreter(side),
-            {
-                **self._cached(process),
-                COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
-                **({compilations.INDUCTOR_VARIABLE: options} if options else {}),
-                **self._pinning(process),
-            },
-            spec=replace(job.task, compilation=1) if partly else job.task,
-            folder=request.folder / side,
-            on_event=tell,
-            log=self._log,
-        )
-        self._seconds += outcome.seconds
+        with channel or nullcontext():
+            return request.launch(
+                job.interpreter(side),
+                {
+                    **self._cached(process),
+                    COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
+                    **({compilations.INDUCTOR_VARIABLE: options} if options else {}),
+                    **self._pinning(process),
+                    **({turns.TURNS_VARIABLE: f"{channel.fileno()} {word}"} if channel else {}),
+                },
+                spec=replace(job.task, compilation=1) if partly else job.task,
+                limit_s=2 * job.task.timeout_s if channel else None,
+                folder=request.folder / side,
+                on_event=tell,
+                should_stop=lambda: "cancelled" if gone and gone.is_set() else request.should_stop(),
+                log=log,
+                inherited=[channel.fileno()] if channel else [],
+            )
+
+    def _finish(self, process: _Process, outcome: TaskOutcome) -> None:
+        """Take over what a process leaves, and see whether others may follow."""
+        request, side = self._request, process.side
         is_changed = outcome.code == CHANGED_INTERPRETER  # what it measured would make a mixed pair
         is_candidate = process.candidate is not None and outcome.status in STATUSES  # some do not compile
         if is_changed:
@@ -230,7 +299,7 @@ class _Pair:
             self._take(process, outcome)
         account.remove(request.folder / side)
         # with processes left the GPU is not free
-        self._stopped = is_changed or outcome.status not in STATUSES or bool(outcome.leftover)
+        self._stopped |= is_changed or outcome.status not in STATUSES or bool(outcome.leftover)
         if process.warms and process not in self._failed and not self._stopped:
             self._folders[side].mkdir(parents=True, exist_ok=True)
             write_new(self._folders[side] / _FILLED, "0")

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from runner.launch.failures import TaskFailure, failure_of
+from runner.measure import turns
 from runner.system.processes import Tree, die_with, send
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
@@ -64,6 +65,7 @@ def run_stage(
         is_dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         send(tree.end(_GRACE_S if tree.alive() and not is_dead else 0.0), signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
+        turns.resume()
     if not ended:
         reason = f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
         raise TaskFailure("timed_out", "timeout", reason)

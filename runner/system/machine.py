@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -41,6 +42,8 @@ _CHANGING_TOO = (
 # What belongs to that class apart from what torch itself says.
 _PACKAGES = ("numpy", "transformers", "timm", "torchvision", "torchbenchmark", "torch_xla", "torchao")
 _OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", re.MULTILINE)
+TICKS = os.sysconf("SC_CLK_TCK")  # a second, in /proc
+_BUSY = (0, 1, 2, 5, 6, 7)  # of a line of /proc/stat: user, nice, system, irq, softirq, steal
 _NOT_CHANGING = ("_DIR", "_HOME", "_PATH", "_LOGS")  # where things lie changes no result
 
 
@@ -102,6 +105,22 @@ def memory_bytes() -> int:
 def usable_cpus() -> int:
     """Return the number of processors that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def busy_processors_s() -> float:
+    """Return for how long the processors that this process may use have been busy; 0 where the kernel does
+    not count it."""
+    try:
+        return busy_seconds(Path("/proc/stat").read_text().splitlines(), os.sched_getaffinity(0))
+    except OSError:
+        return 0.0
+
+
+def busy_seconds(lines: Iterable[str], processors: Iterable[int]) -> float:
+    """Return the busy time of these processors from the lines of /proc/stat; stolen time counts."""
+    names = {f"cpu{number}" for number in processors}
+    rows = (line.split() for line in lines)
+    return sum(int(row[1 + index]) for row in rows if row and row[0] in names for index in _BUSY) / TICKS
 
 
 def cpp_compiler() -> str:

@@ -4,6 +4,8 @@ A benchmark starts compile workers in sessions of their own; some outlive their 
 library only.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
@@ -11,7 +13,8 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+from weakref import WeakSet
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -92,18 +95,26 @@ class Tree:
     """All processes below this one, except the children it had when the tree was made.
 
     Orphans are adopted, so what a benchmark starts stays below us, also in its own session and after its
-    parent died. Use one tree at a time in a process.
+    parent died. While another tree of this process is alive, only what is below `root` counts: orphans are
+    left to the tree that ends last.
     """
+
+    _alive: ClassVar[WeakSet[Tree]] = WeakSet()  # those that `end` has not ended
 
     def __init__(self) -> None:
         adopt_orphans()
+        self._alive.add(self)
         self._besides = {process.pid for process in below_me() if process.parent == os.getpid()}
         self.root = 0  # the child whose exit status belongs to its Popen object, once it is started
 
     def alive(self) -> list[int]:
         """Return the pids of the tree that have not ended. Reap adopted ones that have."""
-        alive = []
+        alive, mine = [], {self.root}
+        is_alone = not set(self._alive) - {self}
         for process in below_me(self._besides):
+            if not is_alone and not {process.pid, process.parent} & mine:
+                continue
+            mine.add(process.pid)
             if not process.dead:
                 alive.append(process.pid)
             elif process.parent == os.getpid() and process.pid != self.root:
@@ -115,6 +126,7 @@ class Tree:
 
         `meanwhile` is called while waiting, so that a dying process is not stuck in a full pipe.
         """
+        self._alive.discard(self)
         left = self.alive()
         send(left, signal.SIGTERM)
         term_until = time.monotonic() + grace_s

@@ -18,7 +18,7 @@ from runner.schema.tasks import TaskOutcome
 from runner.system.interpreters import Interpreter
 from tests.support.hosts import Control
 
-SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
+SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [256, 512]})
 DRAWN = {"base": "XBLOCK=4 num_warps=4", "new": "XBLOCK=8 num_warps=4"}
 WARM_AND_FREE = 4
 

@@ -332,7 +332,7 @@ def test_the_lock_outlives_its_holder_in_the_child(tmp_path: Path) -> None:
 
 def test_the_child_inherits_the_lock(tmp_path: Path) -> None:
     lock_fd = locks.acquire(tmp_path / "locks", "cpu")
-    run(tmp_path / "task", f"import os; os.fstat({lock_fd})\n" + OK, lock_fd=lock_fd)
+    run(tmp_path / "task", f"import os; os.fstat({lock_fd})\n" + OK, inherited=[lock_fd])
     assert json.loads((tmp_path / "task" / "outcome.json").read_text())["status"] == "ok"
     os.close(lock_fd)
 

@@ -93,7 +93,7 @@ def test_each_side_throws_its_first_process_away_and_keeps_its_kernels(
     assert not (folder / "base").exists()
     places = [(event["done"], event["total"]) for event in events]
     assert places == sorted(places)
-    assert set(places) == {(0, 4), (1, 4), (2, 4), (3, 4)}
+    assert set(places) == {(0, 4), (2, 4)}, "both sides at once"
     assert events[1]["label"].endswith(", first process, D=256, 0 of 2")
     outcome, folder = launched(control, tmp_path, 1)
     assert (outcome.status, control.starts) == ("ok", 6)

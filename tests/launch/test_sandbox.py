@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,9 +69,9 @@ def listener() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def run(data: Path, code: str, *arguments: str, lock_fd: int | None = None) -> TaskOutcome:
+def run(data: Path, code: str, *arguments: str, inherited: Sequence[int] = ()) -> TaskOutcome:
     command = [sys.executable, "-c", code, *arguments]
-    return launch(SPEC, data / "spool" / "task", command=command, lock_fd=lock_fd)
+    return launch(SPEC, data / "spool" / "task", command=command, inherited=inherited)
 
 
 def test_it_reaches_neither_key_nor_network_nor_what_others_own(
@@ -82,7 +82,7 @@ def test_it_reaches_neither_key_nor_network_nor_what_others_own(
     with tempfile.NamedTemporaryFile(dir="/tmp", prefix="others-") as file:
         name = Path(file.name).name
         arguments = [str(data), str(listener), str(Path.home()), name, str(lock)]
-        outcome = run(data, TRY, *arguments, lock_fd=lock)
+        outcome = run(data, TRY, *arguments, inherited=[lock])
     os.close(lock)
     answers = json.loads(outcome.reason)
     assert answers.pop("here") == str(data / "spool" / "task")

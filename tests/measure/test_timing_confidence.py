@@ -15,7 +15,7 @@ import torch
 
 from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import CpuState, Device, busy_seconds, cpu_state, device_state, warning
+from runner.measure.state.device import CpuState, Device, cpu_state, device_state, warning
 from runner.measure.timing.call_time import PairedTimes, facts, latency_results, standard_error
 from runner.measure.timing.call_time import warning as timing_warning
 from runner.schema.records import NO_WARNING, MeasurementWarning
@@ -23,6 +23,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites.operators import run as operators
 from runner.suites.operators.inputs import Call
 from runner.suites.operators.one import Measured
+from runner.system.machine import busy_seconds
 
 CPU = Device("cpu", "x86_64", "a processor", 0, 2)
 BUSY = MeasurementWarning("busy", "busy_cpu")

@@ -16,7 +16,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.measure import turns
 from runner.measure.compiler.inductor_options import settable
 from runner.measure.forked import ASK_NVML
 from runner.schema.records import NO_WARNING, Environment, MeasurementWarning
@@ -47,8 +48,6 @@ _SLOWED = {
     0x40: "thermal limit (hardware)",
     0x80: "power brake",
 }
-_TICKS = os.sysconf("SC_CLK_TCK")  # a second
-_BUSY = (0, 1, 2, 5, 6, 7)  # of a line of /proc/stat: user, nice, system, irq, softirq, steal
 _OWN = slice(11, 15)  # of /proc/N/stat after the name: user and system time, its own and of ended children
 _ALLOWED = 0.1  # processors: what the services of a quiet machine take
 _ALLOWED_SHARE = 0.01  # of all processors: on a large machine its services take more
@@ -189,7 +188,7 @@ def gpu_warning(first: GpuState, last: GpuState) -> MeasurementWarning:
 
 @dataclass(frozen=True)
 class CpuState:
-    """Seconds so far: `at_s` on the clock, `busy_s` of all processors that this process may use, `own_s` of
+    """Seconds so far: `at_s` on a clock, `busy_s` of all processors that this process may use, `own_s` of
     this process and those below it. `threads` is how many it measures with."""
 
     at_s: float
@@ -203,22 +202,15 @@ State = GpuState | CpuState
 
 
 def cpu_state(threads: int) -> CpuState | None:
-    """Return the times so far; None if the kernel does not count them."""
-    usable = os.sched_getaffinity(0)
-    try:
-        busy_s = busy_seconds(Path("/proc/stat").read_text().splitlines(), usable)
-    except OSError:
-        return None
+    """Return the times so far, without those in which another process had its turn; None if the kernel does
+    not count them."""
+    busy_s = machine.busy_processors_s()
     if not busy_s:
         return None
-    return CpuState(time.monotonic(), busy_s, _own_seconds(), len(usable), threads)
-
-
-def busy_seconds(lines: Iterable[str], processors: Iterable[int]) -> float:
-    """Return the busy time of these processors from the lines of /proc/stat; stolen time counts."""
-    names = {f"cpu{number}" for number in processors}
-    rows = (line.split() for line in lines)
-    return sum(int(row[1 + index]) for row in rows if row and row[0] in names for index in _BUSY) / _TICKS
+    waited_s, busy_meanwhile_s = turns.waited()
+    return CpuState(
+        time.monotonic() - waited_s, busy_s - busy_meanwhile_s, _own_seconds(), machine.usable_cpus(), threads
+    )
 
 
 def _own_seconds() -> float:
@@ -227,7 +219,7 @@ def _own_seconds() -> float:
         with contextlib.suppress(OSError):  # it has ended
             text = Path(f"/proc/{pid}/stat").read_text()
             ticks += sum(map(int, text.rpartition(")")[2].split()[_OWN]))
-    return ticks / _TICKS
+    return ticks / machine.TICKS
 
 
 def processor_warning(first: CpuState, last: CpuState) -> MeasurementWarning:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from runner.measure import turns
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.schema.records import MOST_APART, MOST_ERROR, Json, MeasurementWarning
@@ -65,7 +66,11 @@ class TimingPlan:
 
 
 def interleaved_timings(eager: Call, compiled: Call, device: Device, plan: TimingPlan) -> PairedTimes:
-    """Time eager and compiled in turn; the order changes from pair to pair, so that drift hits both alike."""
+    """Time eager and compiled in turn; the order changes from pair to pair, so that drift hits both alike.
+
+    Where two processes take turns (`runner.measure.turns`), each turn is a part of the loop. Its first pair
+    finds the other's data in the caches: it is dropped, unless it fills the turn.
+    """
 
     def sample_ms(call: Call) -> float:
         plan.before_call()
@@ -75,19 +80,34 @@ def interleaved_timings(eager: Call, compiled: Call, device: Device, plan: Timin
         sample_ms(eager)
         sample_ms(compiled)
     times = PairedTimes([], [])
+    turn = turns.loop()
     ends = time.perf_counter() + plan.budget_s
-    for pair in range(max(_MOST_PAIRS, plan.at_least)):
-        check = pair % _CHECK_EVERY == 0
-        if pair >= plan.at_least and (
-            time.perf_counter() > ends or (check and block_standard_error(times.log_ratios) < ENOUGH)
-        ):
-            break
-        if check:
+
+    def has_enough() -> bool:
+        pairs = len(times.eager)
+        waited_s = turn.waited_s if turn else 0.0
+        return pairs >= plan.at_least and (
+            pairs >= _MOST_PAIRS
+            or time.perf_counter() > ends + waited_s
+            or (pairs % _CHECK_EVERY == 0 and block_standard_error(times.log_ratios) < ENOUGH)
+        )
+
+    is_over = False
+    while not is_over:
+        pairs = len(times.eager)
+        if pairs % _CHECK_EVERY == 0:
             plan.before_ten()
         plan.before_pair()
         order = ((eager, times.eager), (compiled, times.compiled))
-        for call, samples in reversed(order) if pair % 2 else order:
+        for call, samples in reversed(order) if pairs % 2 else order:
             samples.append(sample_ms(call))
+        if not turn:
+            is_over = has_enough()
+        elif turn.warms_up():
+            times.eager.pop()
+            times.compiled.pop()
+        elif turn.is_long or len(times.eager) % _CHECK_EVERY == 0:
+            is_over = turn.end(has_enough=turn.suffice and has_enough())
     return times
 
 

@@ -1,0 +1,149 @@
+"""Turns of the two sides of a pair, whose processes share processors.
+
+The clock of a shared host moves within a minute by more than a change of code is about: processes of one
+code, one after the other, differ by 10 % and more. Where they take turns of some milliseconds, they differ
+by 1 %. Only the process whose turn it is works. It hands over where a loop of timings begins, then in that
+loop again and again, and as it ends; a loop goes on until both sides have enough of it.
+
+A suite measures in stages, which are forked: what these must know of each other lies in shared memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+import struct
+import time
+
+from runner.system.machine import busy_processors_s
+
+# In a process's environment: the file descriptor that leads to the other side, and FIRST for who begins
+TURNS_VARIABLE = "RUNNER_TURNS"
+FIRST = "first"
+_TURN_S = 0.02
+_LEAST_TURNS = 40  # of a loop
+_LEAST_S = 2.0  # of one side in a loop; then fewer turns do
+_SHARED = struct.Struct(
+    "?dd"
+)  # whether it is our turn; seconds of waiting; processors' busy seconds in these
+_BEGINS, _MORE, _ENOUGH, _ENDED = b"begins", b"more", b"enough", b""
+
+
+class Sharing:
+    """One of the two processes. `channel` leads to the other one."""
+
+    def __init__(self, channel: socket.socket, *, is_first: bool) -> None:
+        self._channel = channel
+        self._shared = mmap.mmap(-1, _SHARED.size)
+        self._store(is_first, 0.0, 0.0)
+
+    @property
+    def waited(self) -> tuple[float, float]:
+        """Return for how many seconds we have waited, and for how many processors were busy meanwhile."""
+        _is_ours, *waited = self._load()
+        return waited[0], waited[1]
+
+    def hand_over(self, word: bytes) -> bytes:
+        """Let the other process work until it hands over in its turn; return its word, or `_ENDED`."""
+        self._store(False, *self.waited)
+        with contextlib.suppress(OSError):  # it has ended
+            self._channel.send(word)
+        return self.wait()
+
+    def wait(self) -> bytes:
+        """Wait until it is our turn, if it is not."""
+        is_ours, waited_s, busy_s = self._load()
+        if is_ours:
+            return _MORE
+        since, busy_before_s = time.monotonic(), busy_processors_s()
+        try:
+            word = self._channel.recv(len(_BEGINS))
+        except OSError:
+            word = _ENDED
+        busy_s += busy_processors_s() - busy_before_s
+        self._store(True, waited_s + time.monotonic() - since, busy_s)
+        return word
+
+    def _load(self) -> tuple[bool, float, float]:
+        is_ours, waited_s, busy_s = _SHARED.unpack_from(self._shared)
+        return is_ours, waited_s, busy_s
+
+    def _store(self, is_ours: bool, waited_s: float, busy_s: float) -> None:
+        _SHARED.pack_into(self._shared, 0, is_ours, waited_s, busy_s)
+
+
+class Turns:
+    """The turns of one loop of timings, from the moment when both sides have begun it."""
+
+    def __init__(self, sharing: Sharing) -> None:
+        self._sharing = sharing
+        self._count = 0
+        self._said, self._heard = _BEGINS, sharing.hand_over(_BEGINS)
+        self._began, self._began_waited_s = time.perf_counter(), sharing.waited[0]
+        self._turn_began, self._is_fresh = self._began, True
+
+    @property
+    def waited_s(self) -> float:
+        """Return how long this side has waited since the loop began."""
+        return self._sharing.waited[0] - self._began_waited_s
+
+    @property
+    def is_long(self) -> bool:
+        return time.perf_counter() - self._turn_began >= _TURN_S
+
+    @property
+    def suffice(self) -> bool:
+        """Return whether there were enough turns to compare the sides."""
+        own_s = time.perf_counter() - self._began - self.waited_s
+        return self._count >= _LEAST_TURNS or own_s >= _LEAST_S
+
+    def warms_up(self) -> bool:
+        """Return whether what was just measured is the first of this turn, and does not fill it."""
+        was_fresh, self._is_fresh = self._is_fresh, False
+        return was_fresh and not self.is_long
+
+    def end(self, *, has_enough: bool) -> bool:
+        """End this turn and wait for the next, unless the loop is over, which is returned: both sides have
+        enough of it, or the other one went on, or has ended."""
+        self._count += 1
+        if not (has_enough and self._other_is_done):
+            self._said = _ENOUGH if has_enough else _MORE
+            self._heard = self._sharing.hand_over(self._said)
+            self._turn_began, self._is_fresh = time.perf_counter(), True
+        return has_enough and self._other_is_done
+
+    @property
+    def _other_is_done(self) -> bool:
+        went_on = self._heard == _BEGINS and self._said == _ENOUGH
+        return went_on or self._heard in (_ENOUGH, _ENDED)
+
+
+_sharing: list[Sharing] = []  # of this process: none or one
+
+
+def begin() -> None:
+    """Wait for the first turn of this process, if it takes turns by the variable `TURNS_VARIABLE`."""
+    number, _, word = os.environ.pop(TURNS_VARIABLE, "").partition(" ")
+    if number:
+        os.set_inheritable(int(number), False)
+        _sharing.append(Sharing(socket.socket(fileno=int(number)), is_first=word == FIRST))
+        _sharing[0].wait()
+
+
+def resume() -> None:
+    """Wait for our turn, where a stage was ended in the other side's."""
+    for sharing in _sharing:
+        sharing.wait()
+
+
+def loop() -> Turns | None:
+    """Begin a loop of timings together with the other side; None where there is none."""
+    return next(map(Turns, _sharing), None)
+
+
+def waited() -> tuple[float, float]:
+    """Return for how many seconds this process has waited for turns, and for how many processors were busy
+    meanwhile."""
+    return _sharing[0].waited if _sharing else (0.0, 0.0)
