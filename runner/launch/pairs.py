@@ -171,17 +171,20 @@ class _Pair:
 
     def _strays(self) -> list[_Process]:
         """Return the pinned processes to run once more. A free process is one of those that timed the choices
-        which it drew. A process that took turns counts by its ratio to the other side: the clock moves."""
+        which it drew. Processes that took turns count by the ratio of both sides: the clock moves."""
         times = self._times_ms
         if self._takes_turns:
             times = {
-                one: time_ms / self._times_ms[one.of_other_side]
+                one: math.sqrt(time_ms / times[one.of_other_side])
                 for one, time_ms in times.items()
                 if one.of_other_side in times
             }
         timed = list(times.items())
         places = outliers([(one.owner or one.side, one.side, value) for one, value in timed])
-        return [replace(timed[index][0], repeated=True) for index in places if timed[index][0].owner]
+        strays = dict.fromkeys(timed[place][0] for place in places)
+        if self._takes_turns:
+            strays |= dict.fromkeys(one.of_other_side for one in strays)
+        return [replace(one, repeated=True) for one in strays if one.owner]
 
     def _run_candidates(self) -> None:
         """Pin both sides to the candidates of slots whose candidates differ: a part of them, and no further

@@ -17,7 +17,7 @@ import socket
 import struct
 import time
 
-from runner.system.machine import busy_processors_s
+from runner.system.machine import busy_processors_s, default_threads
 
 # In a process's environment: the file descriptor that leads to the other side, and FIRST for who begins
 TURNS_VARIABLE = "RUNNER_TURNS"
@@ -124,9 +124,11 @@ _sharing: list[Sharing] = []  # of this process: none or one
 
 
 def begin() -> None:
-    """Wait for the first turn of this process, if it takes turns by the variable `TURNS_VARIABLE`."""
+    """Wait for the first turn of this process, if it takes turns by the variable `TURNS_VARIABLE`. Where
+    OMP_NUM_THREADS leaves processors free, both sides use the same ones, whose clocks differ from others'."""
     number, _, word = os.environ.pop(TURNS_VARIABLE, "").partition(" ")
     if number:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-default_threads() :])
         os.set_inheritable(int(number), False)
         _sharing.append(Sharing(socket.socket(fileno=int(number)), is_first=word == FIRST))
         _sharing[0].wait()

@@ -107,6 +107,12 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def default_threads() -> int:
+    """Return OMP_NUM_THREADS (of a list, one number a level, the first), else the usable processors."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isascii() and first.isdigit() and int(first) else usable_cpus()
+
+
 def busy_processors_s() -> float:
     """Return for how long the processors that this process may use have been busy; 0 where the kernel does
     not count it."""

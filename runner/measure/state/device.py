@@ -83,11 +83,11 @@ class Device:
 
 
 def prepare(device: str, threads: int | None = None) -> Device:
-    """Set the number of threads (None: `default_threads`) and the seed, and return the device.
+    """Set the number of threads (None: `machine.default_threads`) and the seed, and return the device.
 
     Raise TaskFailure (unsupported) if there is no such device.
     """
-    threads = threads or default_threads()
+    threads = threads or machine.default_threads()
     torch.set_num_threads(threads)
     torch.manual_seed(SEED)
     if device == "cpu":
@@ -96,12 +96,6 @@ def prepare(device: str, threads: int | None = None) -> Device:
         raise TaskFailure("unsupported", "no_cuda", f"torch {torch.__version__} sees no CUDA device")
     facts = torch.cuda.get_device_properties(0)
     return Device("cuda", facts.name, f"GPU-{facts.uuid}", facts.L2_cache_size, threads)
-
-
-def default_threads() -> int:
-    """Return OMP_NUM_THREADS (of a list, one number a level, the first), else the usable processors."""
-    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(first) if first.isascii() and first.isdigit() and int(first) else machine.usable_cpus()
 
 
 def environment(device: Device) -> Environment:
