@@ -17,9 +17,11 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from runner.launch import ledger
 from runner.launch.jobs import LaunchRequest
@@ -226,39 +228,44 @@ class _Pair:
                 self._finish(process, outcome)
             self._done += len(team)
 
-    def _launch_both(self, first: _Process, second: _Process) -> tuple[TaskOutcome, TaskOutcome]:
+    def _launch_both(self, first: _Process, second: _Process) -> list[TaskOutcome]:
         """Run both sides at once, in turns. The log has the output of the second after that of the first."""
-        path = self._request.folder / "second.log"
-        channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        gone = threading.Event()
+        path, gone = self._request.folder / "second.log", threading.Event()
+        limit_s = 2 * self._job.task.timeout_s
+        channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
-        def launch_second() -> TaskOutcome:
-            with closing(CappedLog(path)) as log:
-                return self._launch(second, log, channel=channels[1], gone=gone)
+        def run_second() -> TaskOutcome:
+            with other, closing(CappedLog(path)) as log:
+                return self._launch(
+                    second,
+                    {turns.TURNS_VARIABLE: f"{other.fileno()}"},
+                    log=log,
+                    inherited=[other.fileno()],
+                    limit_s=limit_s,
+                    should_stop=lambda: CANCELLED if gone.is_set() else self._request.should_stop(),
+                )
 
         with ThreadPoolExecutor(1) as threads:
-            waits = threads.submit(launch_second)
+            waits = threads.submit(run_second)
             try:
-                outcome = self._launch(first, channel=channels[0], word=turns.FIRST)
+                with channel:
+                    variables = {turns.TURNS_VARIABLE: f"{channel.fileno()} {turns.FIRST}"}
+                    inherited = [channel.fileno()]
+                    outcome = self._launch(first, variables, inherited=inherited, limit_s=limit_s)
             except BaseException:
                 gone.set()
                 raise
         self._log.feed(path.read_bytes())
         path.unlink()
-        return outcome, waits.result()
+        return [outcome, waits.result()]
 
     def _launch(
-        self,
-        process: _Process,
-        log: CappedLog | None = None,
-        *,
-        channel: socket.socket | None = None,
-        word: str = "",
-        gone: threading.Event | None = None,
+        self, process: _Process, variables: Mapping[str, str] = MappingProxyType({}), **changes: Any
     ) -> TaskOutcome:
-        """Run one process; one with a `channel` in turns with the process at its other end, until `gone`."""
+        """Run one process; `variables` are added to its environment, `changes` are other arguments of
+        `launch`."""
         request, job, side = self._request, self._job, process.side
-        log = log or self._log
+        log = changes.setdefault("log", self._log)
         log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
 
         def tell(event: Event) -> None:
@@ -269,24 +276,20 @@ class _Pair:
 
         options = json.dumps(dict(job.new_options), sort_keys=True) if side == NEW and job.new_options else ""
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
-        with channel or nullcontext():
-            return request.launch(
-                job.interpreter(side),
-                {
-                    **self._cached(process),
-                    COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
-                    **({compilations.INDUCTOR_VARIABLE: options} if options else {}),
-                    **self._pinning(process),
-                    **({turns.TURNS_VARIABLE: f"{channel.fileno()} {word}"} if channel else {}),
-                },
-                spec=replace(job.task, compilation=1) if partly else job.task,
-                limit_s=2 * job.task.timeout_s if channel else None,
-                folder=request.folder / side,
-                on_event=tell,
-                should_stop=lambda: "cancelled" if gone and gone.is_set() else request.should_stop(),
-                log=log,
-                inherited=[channel.fileno()] if channel else [],
-            )
+        return request.launch(
+            job.interpreter(side),
+            {
+                **self._cached(process),
+                COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
+                **({compilations.INDUCTOR_VARIABLE: options} if options else {}),
+                **self._pinning(process),
+                **variables,
+            },
+            spec=replace(job.task, compilation=1) if partly else job.task,
+            folder=request.folder / side,
+            on_event=tell,
+            **changes,
+        )
 
     def _finish(self, process: _Process, outcome: TaskOutcome) -> None:
         """Take over what a process leaves, and see whether others may follow."""

@@ -31,7 +31,13 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Control:
 
 
 def launched(
-    control: Control, tmp_path: Path, plan: dict[str, Any], rounds: int = 1, pair: int = 2
+    control: Control,
+    tmp_path: Path,
+    plan: dict[str, Any],
+    *,
+    rounds: int = 1,
+    pair: int = 2,
+    device: str = "cuda",
 ) -> TaskOutcome:
     control.plan(plan)
     pythons = {
@@ -40,7 +46,7 @@ def launched(
     }
     return run_task(
         LaunchRequest(
-            Job(SPEC, pair, "tuned", "plain", caches="pinned", rounds=rounds),
+            Job(replace(SPEC, device=device), pair, "tuned", "plain", caches="pinned", rounds=rounds),
             tmp_path / "task",
             pythons=pythons,
             environment={"CUDA_VISIBLE_DEVICES": ""},
@@ -131,6 +137,25 @@ def test_a_process_far_from_the_others_of_its_choices_is_measured_again(
         if pair.get("repeated")
     }
     assert again == set(repeated)
+
+
+def test_on_a_cpu_both_sides_of_a_pair_whose_ratio_is_far_are_measured_again(
+    control: Control, tmp_path: Path
+) -> None:
+    plan = {"*": {"compiled": True}, "5": {"compiled": True, "factor": 1.08}}
+    outcome = launched(control, tmp_path, plan, device="cpu")
+    assert control.starts == WARM_AND_FREE + 4 + 2
+    pairs = [pair_of(record) for record in outcome.records]
+    assert {(pair["side"], pair["draw"]) for pair in pairs if pair.get("repeated")} == {
+        ("base", "base"),
+        ("new", "base"),
+    }
+
+
+def test_on_a_cpu_a_clock_that_moves_between_pairs_repeats_none(control: Control, tmp_path: Path) -> None:
+    slow = {"compiled": True, "factor": 1.5}
+    launched(control, tmp_path, {"*": {"compiled": True}, "5": slow, "6": slow}, device="cpu")
+    assert control.starts == WARM_AND_FREE + 4
 
 
 def test_a_change_of_the_code_repeats_no_process(control: Control, tmp_path: Path) -> None:
