@@ -17,7 +17,7 @@ from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measuremen
 from hud.runs.queue import progress_of, read_waiting
 from runner.schema import draws as equal_choices
 from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
-from runner.schema.metrics import is_of_running
+from runner.schema.metrics import is_of_running, role_of
 from runner.schema.records import worst_quality
 from runner.schema.statistics import LEAST_PAIRS, pair_middles
 from runner.schema.suite import BadRequest
@@ -114,7 +114,7 @@ class Comparison:
 
 def compare(runs: Sequence[Run], *, series: int | None = None, class_key: str = "") -> Comparison:
     """Judge what the runs measured, by default of every series, in 4 statements."""
-    most = most_draws(runs[0]) if len(runs) == 1 else None
+    most = _most_draws(runs[0]) if len(runs) == 1 else None
     measured, compiled = Measurement.objects.filter(run__in=runs), Compilation.objects.filter(run__in=runs)
     if series is not None:
         measured, compiled = measured.filter(series=series), compiled.filter(experiment__series=series)
@@ -369,7 +369,26 @@ def planned_draws(series: Sequence[Series]) -> int:
     return max(draws, LEAST_PAIRS) if len(running) < len(series) else draws  # a draw has a free pair, too
 
 
-def most_draws(run: Run) -> int | None:
+def _most_draws(run: Run) -> int | None:
     """Return the draws of both sides after which a run ends at the latest, None without a plan."""
     planned: int | None = run.request_or_empty.selection.get("draws")
     return 2 * planned if planned else None
+
+
+def may_stop(run: Run) -> bool:
+    """Return whether a run at equal choices has a clear answer before all draws: in the headline metrics, and
+    where a gate asked, in the surest time of running, of which a gate takes its answer."""
+    is_gate = run.request_or_empty.run_class == "ci"
+    most = _most_draws(run)
+    if most is None or most <= 2 * equal_choices.LEAST_DRAWS:
+        return False
+    rows: defaultdict[int, dict[str, MetricComparison]] = defaultdict(dict)
+    for metric in compare([run]).metrics:
+        rows[metric.experiment.pk][metric.metric.name] = metric
+    headline: list[MetricComparison] = []
+    for names in rows.values():
+        measured = {name: row for name, row in names.items() if row.code and row.count}
+        surest = [name for name in equal_choices.RUN_TIMES if is_gate and name in measured]
+        wanted = surest[:1] or [name for name in measured if role_of(name, names) == "headline"]
+        headline += [measured[name] for name in wanted]
+    return bool(headline) and all(equal_choices.enough(row.draws, most) for row in headline)

@@ -1,9 +1,10 @@
 """Turns of the two sides of a pair, whose processes share processors.
 
-The clock of a shared host moves within a minute by more than a change of code is about: processes of one
+The clock of a shared host moves within a second by more than a change of code is about: processes of one
 code, one after the other, differ by 10 % and more. Where they take turns of some milliseconds, they differ
-by 1 %. Only the process whose turn it is works. It hands over where a loop of timings begins, then in that
-loop again and again, and as it ends; a loop goes on until both sides have enough of it.
+by 2 %, since the memory of each lies elsewhere. Only the process whose turn it is works. It hands over where
+a loop of timings begins, then in that loop again and again, and as it ends; a loop goes on until both sides
+have enough of it.
 
 A suite measures in stages, which are forked: what these must know of each other lies in shared memory.
 """
@@ -25,9 +26,8 @@ FIRST = "first"
 _TURN_S = 0.02
 _LEAST_TURNS = 40  # of a loop
 _LEAST_S = 2.0  # of one side in a loop; then fewer turns do
-_SHARED = struct.Struct(
-    "?dd"
-)  # whether it is our turn; seconds of waiting; processors' busy seconds in these
+# whether it is our turn; for how long we waited, and processors were busy meanwhile, in seconds
+_SHARED = struct.Struct("?dd")
 _BEGINS, _MORE, _ENOUGH, _ENDED = b"begins", b"more", b"enough", b""
 
 

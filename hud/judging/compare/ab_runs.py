@@ -2,21 +2,14 @@
 each experiment."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from hud.judging.comparison import (
-    SAME_CHOICE,
-    KernelsOfSides,
-    MetricComparison,
-    compare,
-    most_draws,
-    relative,
-)
+from hud.judging.comparison import SAME_CHOICE, KernelsOfSides, MetricComparison, compare, relative
 from hud.models import ACTIVE, VERDICTS, Point, Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
-from runner.schema.draws import LEAST_DRAWS, RUN_TIMES, enough
+from runner.schema.draws import RUN_TIMES
 from runner.schema.metrics import is_of_running, role_of
 
 _RUNNING = (*RUN_TIMES, SAME_CHOICE)  # a neighbour on the card that hides the first leaves kernels alone
@@ -64,9 +57,8 @@ KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choi
 
 
 def headlines(metrics: Iterable[MetricComparison]) -> list[MetricComparison]:
-    """Return the time that stands for each experiment: the surest of running that decides, else the speedup
-    if it may (`_beside_eager`), else the surest that was measured; where none was, another speed or a time of
-    compiling, and never a count."""
+    """Return the time that stands for each experiment: the surest of running that decides, else the surest
+    that was measured; where none was, another speed or a time of compiling, and never a count."""
     times: defaultdict[int, list[MetricComparison]] = defaultdict(list)
     for line in metrics:
         role = role_of(line.metric.name, ())
@@ -80,38 +72,7 @@ def headlines(metrics: Iterable[MetricComparison]) -> list[MetricComparison]:
             return False, False, False, is_undecided, _RUNNING.index(name)
         return not is_of_running(name), True, is_detail, is_undecided, 0
 
-    by_name = [(lines, {line.metric.name: line for line in lines}) for lines in times.values()]
-    return [_beside_eager(names) or min(lines, key=rank) for lines, names in by_name]
-
-
-def _beside_eager(names: Mapping[str, MetricComparison]) -> MetricComparison | None:
-    """Return the speedup of an experiment on a CPU where it has an answer and the time has none, and the
-    time's interval holds no change: what else the host does slows eager in the same process as well."""
-    on_card = not {*RUN_TIMES[:-1]}.isdisjoint(names)
-    time, speedup = names.get(RUN_TIMES[-1]), names.get("speedup")
-    if on_card or not time or not speedup or time.word != "inconclusive":
-        return None
-    holds_no_change = time.low is not None and time.high is not None and time.low <= 0.0 <= time.high
-    return speedup if holds_no_change and speedup.word in {"confirmed", "dismissed"} else None
-
-
-def may_stop(run: Run) -> bool:
-    """Return whether a run at equal choices has a clear answer before all draws: in the headline metrics, or
-    where a gate asked, in the surest time of running, or the speedup that stands for it."""
-    is_gate = run.request_or_empty.run_class == "ci"
-    most = most_draws(run)
-    if most is None or most <= 2 * LEAST_DRAWS:
-        return False
-    rows: defaultdict[int, dict[str, MetricComparison]] = defaultdict(dict)
-    for line in compare([run]).metrics:
-        if line.code and line.count:
-            rows[line.experiment.pk][line.metric.name] = line
-    wanted: list[MetricComparison] = []
-    for names in rows.values():
-        surest = [names[name] for name in RUN_TIMES if is_gate and name in names][:1]
-        by_role = [line for name, line in names.items() if role_of(name, names) == "headline"]
-        wanted += [_beside_eager(names) or surest[0]] if surest else by_role
-    return bool(wanted) and all(enough(line.draws, most) for line in wanted)
+    return [min(lines, key=rank) for lines in times.values()]
 
 
 def verdict_of(line: MetricComparison) -> str:

@@ -18,8 +18,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
-from hud.judging.compare.ab_runs import may_stop
-from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, planned_draws
+from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
 from hud.judging.regressions.events import decide_by_pairs, leave_undecided, record
 from hud.judging.regressions.groups import by_key
 from hud.models import (

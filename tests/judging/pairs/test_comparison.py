@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 from datetime import timedelta
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.judging.compare.ab_runs import headlines, verdict_of
 from hud.judging.comparison import compare, noise_before, noise_of, planned_draws
 from hud.judging.regressions.confirm import confirm
 from hud.models import (
@@ -318,42 +315,6 @@ def test_a_clear_answer_ends_the_run(
     assert (run.state == State.SUCCEEDED) == ended
     assert run.tasks.count() == (4 if ended else 8)
     assert bool(run.reason) == ended
-
-
-@pytest.mark.parametrize(
-    ("changes", "clock", "answers"),
-    [
-        ((1.0, 1.0), "compiled_latency_ms", "unchanged"),
-        ((1.0, 0.9), "compiled_latency_ms", "regressed"),
-        ((1.0, 1.0), "device_latency_ms", None),  # the speedup by call time says nothing of a kernel
-        ((1.19, 1.0), "compiled_latency_ms", None),  # eager may be slower as well
-    ],
-)
-def test_the_speedup_answers_where_the_host_makes_the_time_unclear(
-    experiment: Experiment, sides: list[Environment], changes: tuple[float, float], clock: str, answers: Any
-) -> None:
-    """The time of a call moves by 10 % from process to process, beside eager by 0.1 %."""
-    run = ab_run(experiment, 8)
-    RunRequest.objects.filter(run=run).update(run_class="ci")
-    Run.objects.filter(pk=run.pk).update(state=State.RUNNING, finished=None)
-    Task.objects.create(run=run, position=0, spec={})
-    for draw, side in itertools.product(range(8), (0, 1)):
-        noise = (1 if draw // 2 % 2 else -1) * side
-        repeat = pinned_repeat(draw, 0, repeated=False)
-        where: dict[str, Any] = {"run": run, "environment": sides[side], "side": side}
-        for metric, change, scatter in zip((clock, "speedup"), changes, (0.1, 0.001), strict=True):
-            value = change**side * math.exp(scatter * noise)
-            create_measurement(experiment, metric=metric, value=value, draw=draw, repeat=repeat, **where)
-    (time,) = (line for line in compare([run]).metrics if line.metric.name == clock)
-    assert time.word == "inconclusive"
-    assert time.low is not None
-    assert (time.low > 0) == (changes[0] > 1)
-    confirm()
-    run.refresh_from_db()
-    assert (run.state == State.SUCCEEDED) == (answers is not None)
-    (headline,) = headlines(compare([run]).metrics)
-    assert (headline.metric.name == "speedup") == (answers is not None)
-    assert verdict_of(headline) == (answers or "inconclusive")
 
 
 def test_draws_of_several_runs_count_together(experiment: Experiment, sides: list[Environment]) -> None:
