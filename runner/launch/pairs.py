@@ -376,7 +376,7 @@ class _Pair:
             return {}
         if process.candidate is not None:
             choices = {**choices, **self._candidates[process.candidate]}
-        path = self._request.folder.resolve() / f"pinned-{process.owner}.json"
+        path = self._request.folder.resolve() / f"{process.side}-pinned-{process.owner}.json"
         return ledger.pinned_variables(path, choices)
 
 
