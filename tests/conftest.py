@@ -176,7 +176,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(soak.Table())
     for name in [name for name in os.environ if name.startswith(("GITHUB_", "CI_"))]:
         del os.environ[name]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # which a shell's background jobs, and theirs, ignore
+        signal.signal(number, signal.default_int_handler)
 
 
 @pytest.fixture
