@@ -252,7 +252,7 @@ class _Pair:
                     variables = {turns.TURNS_VARIABLE: f"{channel.fileno()} {turns.FIRST}"}
                     inherited = [channel.fileno()]
                     outcome = self._launch(first, variables, inherited=inherited, limit_s=limit_s)
-            except BaseException:
+            except BaseException:  # such as Ctrl-C: the second must not go on alone
                 gone.set()
                 raise
         self._log.feed(path.read_bytes())

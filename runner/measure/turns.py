@@ -1,8 +1,8 @@
 """Turns of the two sides of a pair, whose processes share processors.
 
 The clock of a shared host moves within a second by more than a change of code is about: processes of one
-code, one after the other, differ by 10 % and more. Where they take turns of some milliseconds, they differ
-by 2 %, since the memory of each lies elsewhere. Only the process whose turn it is works. It hands over where
+code, one after the other, differ by 10 % and more. Where they take turns of some milliseconds, two of a
+small kernel differ by 2 %, since the memory of each lies elsewhere. Only the process whose turn it is works. It hands over where
 a loop of timings begins, then in that loop again and again, and as it ends; a loop goes on until both sides
 have enough of it.
 
@@ -32,7 +32,7 @@ _BEGINS, _MORE, _ENOUGH, _ENDED = b"begins", b"more", b"enough", b""
 
 
 class Sharing:
-    """One of the two processes. `channel` leads to the other one."""
+    """Hand turns over to the process of the other side, through `channel`, and wait for the next."""
 
     def __init__(self, channel: socket.socket, *, is_first: bool) -> None:
         self._channel = channel

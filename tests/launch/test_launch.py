@@ -340,6 +340,7 @@ def test_the_child_inherits_the_lock(tmp_path: Path) -> None:
 
 def test_two_at_once_end_their_own_processes_and_the_last_one_the_orphans(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
+    # the child polls for the test's word, up to its time limit
     wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
     with ThreadPoolExecutor() as threads:
         other = threads.submit(run, second, PID + STRAY + wait + OK)

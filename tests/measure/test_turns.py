@@ -32,7 +32,7 @@ def _few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def both(*works: Callable[[], Any]) -> list[Any]:
-    """What both sides return; of one that ended by itself, None."""
+    """Run both sides in turns and return their answers; None for a side that died."""
     channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answers = [FORK.Pipe(duplex=False) for _work in works]
 
@@ -62,12 +62,12 @@ def both(*works: Callable[[], Any]) -> list[Any]:
 
 def spend(intervals: list[Interval], number: int, seconds: float) -> None:
     began = time.perf_counter()
-    time.sleep(seconds)
+    time.sleep(seconds)  # the work that is timed; nothing waits for it
     intervals.append((began, time.perf_counter(), number))
 
 
 def measured(loops: int, call_s: float, at_least: int, dies_after: int = 0) -> list[Interval]:
-    """What a suite does before its loops, in them and after."""
+    """Work as a suite does before its loops, in them and after, and return when."""
     intervals: list[Interval] = []
 
     def call(number: int) -> None:
