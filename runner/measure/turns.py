@@ -2,9 +2,9 @@
 
 The clock of a shared host moves within a second by more than a change of code is about: processes of one
 code, one after the other, differ by 10 % and more. Where they take turns of some milliseconds, two of a
-small kernel differ by 2 %, since the memory of each lies elsewhere. Only the process whose turn it is works. It hands over where
-a loop of timings begins, then in that loop again and again, and as it ends; a loop goes on until both sides
-have enough of it.
+small kernel differ by 2 %, since the memory of each lies elsewhere. Only the process whose
+turn it is works. It hands over where a loop of timings begins, then in that loop again and again, and as
+it ends; a loop goes on until both sides have enough of it.
 
 A suite measures in stages, which are forked: what these must know of each other lies in shared memory.
 """
