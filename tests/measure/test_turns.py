@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,17 +119,27 @@ def test_the_other_side_goes_on_when_one_dies_in_its_turn() -> None:
     assert len(first) >= 2 * 20
 
 
-def test_the_first_pair_of_a_turn_is_dropped_unless_it_fills_the_turn() -> None:
-    def samples(call_s: float) -> tuple[int, int]:
-        intervals: list[Interval] = []
-        call = partial(spend, intervals, 0, call_s)
-        times = interleaved_timings(call, call, CPU, TimingPlan(20, 0.0, warm_calls=0))
-        return len(times.eager), len(intervals) // 2
+def test_the_first_pair_of_a_turn_is_dropped_unless_it_fills_the_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]  # each side has its own clock, which its calls alone move
+    clock = SimpleNamespace(perf_counter=lambda: now_s[0], monotonic=lambda: now_s[0])
+    monkeypatch.setattr(turns, "time", clock)
 
-    for kept, taken in both(partial(samples, 0.001), partial(samples, 0.001)):
-        assert LEAST_TURNS <= taken - kept <= taken / 5
-    for kept, taken in both(partial(samples, turns._TURN_S), partial(samples, turns._TURN_S)):
-        assert kept == taken >= 20
+    def samples(call_s: float) -> tuple[int, int]:
+        calls: list[float] = []
+
+        def call() -> None:
+            now_s[0] += call_s
+            calls.append(call_s)
+
+        times = interleaved_timings(call, call, CPU, TimingPlan(20, 0.0, warm_calls=0))
+        return len(times.eager), len(calls) // 2
+
+    count = LEAST_TURNS + 1  # of turns, each of ten pairs and one that is dropped
+    assert both(partial(samples, 0.0005), partial(samples, 0.0005)) == [(10 * count, 11 * count)] * 2
+    whole = turns._TURN_S
+    assert both(partial(samples, whole), partial(samples, whole)) == [(20, 20)] * 2
 
 
 def test_a_stage_that_ends_in_the_others_turn_leaves_it_its_turn(tmp_path: Path) -> None:
