@@ -20,7 +20,7 @@ from hud.corrections.deletion import ChangedRows, Deletion, may_delete
 from hud.corrections.renaming import Renaming
 from hud.corrections.streams import Merging
 from hud.ingest.runs import changing_references
-from hud.models import Alias, Correction, Measurement, Run, Stream, Upload
+from hud.models import Alias, Correction, Run, Stream, Upload
 from hud.problems import Problem, row_of
 from hud.tables.table import DataTable
 
@@ -66,16 +66,13 @@ _RESTORE: dict[str, Callable[..., None]] = {
 
 
 def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion | Correction:
-    """Delete a run or an upload; a large one in the background, of which a dry run says about how many points
-    go, and how many measurements. Raise Problem."""
-    runs = deletion.runs_of(row)
-    points = sum(run.points for run in runs)
+    """Delete a run or an upload; a large one in the background, of which a dry run counts runs, uploads,
+    points and measurements only. Raise Problem."""
+    points = sum(run.points for run in deletion.runs_of(row))
     if points <= LARGE:
         return deletion.delete(row, who=who, dry_run=dry_run)
     if dry_run:
-        of_upload = {"upload": row} if isinstance(row, Upload) else {}
-        measurements = Measurement.objects.filter(run__in=runs, **of_upload)
-        return Deletion(points=points, measurements=measurements.count())
+        return deletion.estimate(row)
     with changing_references():
         about = {"id": row.pk, "before": deletion.set_aside(row)}
         return _begin(f"{row._meta.model_name}.delete", str(row), about, points, who)
@@ -144,6 +141,7 @@ def run_part() -> bool:
             row.problem = "an error of ours; it is in the log"
         else:
             row.counts, row.done_rows = done.to_json(), getattr(done, unit)
+            row.rows = max(row.rows, row.done_rows)  # uploads come meanwhile
         row.finished = timezone.now() if is_over else None
         row.save()
     return True

@@ -114,18 +114,31 @@ def runs_of(row: Run | Upload) -> list[Run]:
     return list(Run.objects.filter(Q(upload=row) | Q(pk__in=row.receipt.get("run_ids", []))))
 
 
+def _wholly(row: Run | Upload) -> tuple[list[Run], list[Upload]]:
+    """Return the runs and uploads of which a deletion leaves nothing."""
+    if isinstance(row, Run):
+        named: tuple[list[int], ...] = [], [row.pk]
+        return [row], [upload for upload in uploads_of(row) if upload.receipt.get("run_ids", []) in named]
+    return [run for run in runs_of(row) if {upload.pk for upload in uploads_of(run)} == {row.pk}], [row]
+
+
+def estimate(row: Run | Upload) -> Deletion:
+    """Count the runs, uploads, points and measurements of a deletion, without doing it."""
+    runs, uploads = _wholly(row)
+    of_upload = {"upload": row} if isinstance(row, Upload) else {}
+    measurements = Measurement.objects.filter(run__in=runs_of(row), **of_upload)
+    places = measurements.values("run", "series").distinct()
+    return Deletion(
+        runs=len(runs), uploads=len(uploads), points=places.count(), measurements=measurements.count()
+    )
+
+
 def set_aside(row: Run | Upload) -> dict[str, dict[int, str]]:
     """Let what is deleted in parts come in again meanwhile, as new; return what `restore` takes. Raise
     Problem."""
-    runs = runs_of(row)
-    if isinstance(row, Run):
-        if row.state in ACTIVE:
-            raise Problem(409, f"{row} is {row.state}: cancel it first, and wait until it has ended")
-        named: tuple[list[int], ...] = [], [row.pk]
-        uploads = [upload for upload in uploads_of(row) if upload.receipt.get("run_ids", []) in named]
-    else:
-        uploads = [row]
-        runs = [run for run in runs if {upload.pk for upload in uploads_of(run)} == {row.pk}]
+    if isinstance(row, Run) and row.state in ACTIVE:
+        raise Problem(409, f"{row} is {row.state}: cancel it first, and wait until it has ended")
+    runs, uploads = _wholly(row)
     content_keys = {upload.pk: upload.content_key for upload in uploads}
     external_ids = {run.pk: run.external_id for run in runs if run.external_id is not None}
     _outdate(content_keys)

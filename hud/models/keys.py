@@ -150,9 +150,11 @@ class Correction(NamedRow):
 
     @property
     def state(self) -> str:
-        if self.problem or not self.finished:
-            return "failed" if self.problem else "running"
-        return "done" if self.counts else "cancelled"
+        if self.problem:
+            return "failed"
+        if self.finished:
+            return "done" if self.counts else "cancelled"
+        return "running" if self.counts else "queued"
 
     @property
     def waits(self) -> bool:

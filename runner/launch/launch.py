@@ -69,7 +69,7 @@ def launch(
         (folder / name).unlink(missing_ok=True)
     account.share(folder / "artifacts")
     write_new(folder / "spec.json", json.dumps(spec.to_json()))
-    started = time.monotonic()
+    started, limit_s = time.monotonic(), limit_s or spec.timeout_s
     with contextlib.ExitStack() as stack:
         output = log or stack.enter_context(contextlib.closing(CappedLog(folder / "log")))
         scratch = stack.enter_context(_scratch(folder))
@@ -86,10 +86,10 @@ def launch(
         else:
             tree.root = process.pid
             with contextlib.closing(_Child(process, tree, folder, output, on_event)) as child:
-                why = child.watch(until=started + (limit_s or spec.timeout_s), should_stop=should_stop)
+                why = child.watch(until=started + limit_s, should_stop=should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
             account.take_back(folder, scratch)
-            outcome = _outcome(folder, spec, why, sandbox.exit_status(process.returncode))
+            outcome = _outcome(folder, why, limit_s, sandbox.exit_status(process.returncode))
             seconds = time.monotonic() - started
             outcome = dataclasses.replace(outcome, seconds=seconds, leftover=leftover)
         outcome, read = results.complete(folder, spec, outcome, python, variables)
@@ -230,7 +230,7 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
     return variables
 
 
-def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> TaskOutcome:
+def _outcome(folder: Path, why: str, limit_s: float, returncode: int | None) -> TaskOutcome:
     """Return the outcome: why we ended the task, else what the child wrote, else its exit status."""
     if why not in {"", "timed_out"}:
         return TaskOutcome(why)
@@ -239,7 +239,7 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
         if written.status in STATUSES:
             return dataclasses.replace(written, code=written.code[:100], reason=written.reason[:1000])
     if why:
-        return TaskOutcome("timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached")
+        return TaskOutcome("timed_out", "timeout", f"the time limit of {limit_s:g} s was reached")
     if returncode is not None and returncode < 0:
         names = {number.value: number.name for number in signal.Signals}  # others are real-time signals
         name = names.get(-returncode, f"SIG{-returncode}")

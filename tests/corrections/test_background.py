@@ -221,10 +221,14 @@ def test_pages_and_api_say_how_far_it_is(client: Client) -> None:
     run = upload().runs.get()
     _key, secret = create_key(name="k", scopes=["run", "upload"], who="t")
     headers = {"authorization": f"Bearer {secret}"}
-    assert client.get(f"/runs/{run.pk}/delete").context["counts"] == {"points": CASES, "measurements": CASES}
+    would = client.delete(f"/api/v1/runs/{run.pk}?dry_run=true", headers=headers).json()
+    counts = {"runs": 1, "uploads": 1, "points": CASES, "measurements": CASES}
+    assert client.get(f"/runs/{run.pk}/delete").context["counts"] == counts
+    assert {name: would[name] for name in counts} == counts
     answer = client.delete(f"/api/v1/runs/{run.pk}", headers=headers)
     assert answer.status_code == HTTPStatus.ACCEPTED
     assert answer["Location"] == answer.json()["links"]["self"]
+    assert client.get(answer["Location"], headers=headers).json()["state"] == "queued"
     page = client.post(f"/runs/{run.pk}/delete", follow=True)
     assert "data-poll" in page.content.decode()
     assert page.redirect_chain[-1][0] in client.get(f"/runs/{run.pk}/").content.decode()
@@ -235,6 +239,32 @@ def test_pages_and_api_say_how_far_it_is(client: Client) -> None:
     parts()
     assert client.get(answer["Location"], headers=headers).json()["state"] == "done"
     assert client.get(page.redirect_chain[-1][0])["X-Poll"] == "stop"
+
+
+def test_a_dry_run_counts_what_goes_with_one_of_two_uploads_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cases in (range(CASES), range(CASES - 1, CASES + 2)):
+        records = [v3_record(case=f"case_{n}", timestamp=1_700_000_000) for n in cases]
+        ingest(as_list(*records), Parameters(run_id="night 1"))
+    first, second = Upload.objects.order_by("pk")
+    assert first.runs.get().points == CASES + 2
+    for row in (first, first.runs.get(), second):
+        would = background.delete(row, who="olga", dry_run=True)
+        with monkeypatch.context() as at_once:
+            at_once.setattr(background, "LARGE", 10**6)
+            does = background.delete(row, who="olga", dry_run=True)
+        assert isinstance(would, Deletion)
+        assert isinstance(does, Deletion)
+        names = "runs", "uploads", "points", "measurements"
+        assert [getattr(would, name) for name in names] == [getattr(does, name) for name in names]
+
+
+def test_what_comes_in_meanwhile_counts_as_work_too() -> None:
+    (stream,) = filled("old")
+    asked = in_background(background.delete(stream.runs.get(), who="olga"))
+    Correction.objects.filter(pk=asked.pk).update(rows=1)
+    parts()
+    asked.refresh_from_db()
+    assert asked.rows == asked.done_rows == CASES
 
 
 def filled(*names: str) -> list[Stream]:

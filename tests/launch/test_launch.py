@@ -131,6 +131,12 @@ def test_a_hang_times_out(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "hanging\n[runner] timed_out: ending 1 processes\nasked to end\n"
 
 
+def test_a_limit_of_its_own_is_the_one_that_is_named(tmp_path: Path) -> None:
+    outcome = run(tmp_path, HANG, timeout_s=600, limit_s=1.5)
+    assert outcome.status == "timed_out"
+    assert "1.5 s" in outcome.reason
+
+
 def test_a_hang_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     outcome = run(tmp_path, PID + DEAF + HANG, timeout_s=1)
     assert outcome.status == "timed_out"
