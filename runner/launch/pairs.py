@@ -33,7 +33,7 @@ from runner.schema.compilations import COMPILED, Kernels
 from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
 from runner.schema.protocol import CHANGED_INTERPRETER
-from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
+from runner.schema.records import BUSY_CPU, STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, BadRequest, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, TaskOutcome
@@ -317,7 +317,7 @@ class _Pair:
         if process.owner:
             unknown = self._has_unknown_choices(process.owner)
             records = [
-                _of_pinned(record, unknown=unknown)
+                _of_pinned(record, unknown=unknown, in_turns=self._takes_turns)
                 for record in records
                 if is_of_running(record["metric"]["name"])
             ]
@@ -380,15 +380,18 @@ class _Pair:
         return ledger.pinned_variables(path, choices)
 
 
-def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:
+def _of_pinned(record: dict[str, Json], *, unknown: bool, in_turns: bool) -> dict[str, Json]:
     """Return the record of a pinned process without what it says of graphs, phases and caches. Where the
-    choices to force are `unknown`, its warning says so."""
+    choices to force are `unknown`, its warning says so. Others on the processors of a pair `in_turns` disturb
+    both sides alike: the warning stays, and the time may decide."""
     metric = record["metric"]
     info = dict(metric.get("extra_info") or {})
     if COMPILED in info:
         info[COMPILED] = {name: value for name, value in info[COMPILED].items() if name in _OF_KERNELS}
     if unknown:
         info["warning"] = "; ".join(filter(None, (_UNKNOWN, info.get("warning"))))
+    if in_turns and metric["name"] in RUN_TIMES and info.get("quality") == BUSY_CPU:
+        del info["quality"]
     return {**record, "metric": {**metric, "extra_info": info}}
 
 

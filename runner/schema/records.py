@@ -46,10 +46,11 @@ NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a val
 # Why a number may not decide, the worst first. It stays as it was measured, and is in no geometric mean,
 # level or verdict. Files in other systems' formats have none.
 PARTIAL = "partial"
+BUSY_CPU = "busy_cpu"
 QUALITIES: Mapping[str, str] = MappingProxyType({
     IMPOSSIBLE: "the card cannot move the bytes in this time",
     PARTIAL: "its file is not whole: it ends too early, or a column stands twice",
-    "busy_cpu": "other processes used the processors that it was measured on",
+    BUSY_CPU: "other processes used the processors that it was measured on",
     "quarantined": "its card had drifted from its own canary",
     "throttled": "the card was slowed while it was measured",
     "imprecise": "the ratio is not known to ±10 % (one standard error)",

@@ -158,6 +158,22 @@ def test_on_a_cpu_a_clock_that_moves_between_pairs_repeats_none(control: Control
     assert control.starts == WARM_AND_FREE + 4
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_busy_host_leaves_times_that_were_taken_in_turns(
+    control: Control, tmp_path: Path, device: str
+) -> None:
+    plan = {"*": {"compiled": True, "facts": {"quality": "busy_cpu", "warning": "others"}}}
+    outcome = launched(control, tmp_path, plan, device=device)
+    qualities = {
+        (record["metric"]["name"], "draw" in pair_of(record), record["metric"]["extra_info"].get("quality"))
+        for record in outcome.records
+        if record["metric"]["extra_info"]["warning"].endswith("others")
+    }
+    assert ("compiled_latency_ms", False, "busy_cpu") in qualities
+    assert ("compiled_latency_ms", True, None if device == "cpu" else "busy_cpu") in qualities
+    assert {quality for name, _pinned, quality in qualities if name == "kernel_count"} == {"busy_cpu"}
+
+
 def test_a_change_of_the_code_repeats_no_process(control: Control, tmp_path: Path) -> None:
     """All processes of a side are then far from those of the other, which says nothing against any."""
     launched(control, tmp_path, {"*": {"compiled": True, "factors": {"tuned": 1.3}}})

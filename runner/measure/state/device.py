@@ -27,7 +27,7 @@ from runner.launch.report import Report
 from runner.measure import turns
 from runner.measure.compiler.inductor_options import settable
 from runner.measure.forked import ASK_NVML
-from runner.schema.records import NO_WARNING, Environment, MeasurementWarning
+from runner.schema.records import BUSY_CPU, NO_WARNING, Environment, MeasurementWarning
 from runner.system import machine
 from runner.system.processes import below_me
 
@@ -227,7 +227,7 @@ def processor_warning(first: CpuState, last: CpuState) -> MeasurementWarning:
     return MeasurementWarning(
         f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy"
         f" while {last.threads} {'thread' if last.threads == 1 else 'threads'} measured",
-        "busy_cpu",
+        BUSY_CPU,
     )
 
 

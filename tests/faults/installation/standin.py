@@ -7,7 +7,8 @@ The control folder tells it what to do: ``plan.json`` maps the number of the sta
 {"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
 "kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n, "factor": of its times, "factors": {TORCH_SIDE:
 of its times}, "compiled": true: with compile time and a kernel, whose configuration is XBLOCK=8 where
-TORCH_SIDE is tuned, else 4, unless forced, "offered": {TORCH_SIDE: what its autotuner may choose}}.
+TORCH_SIDE is tuned, else 4, unless forced, "offered": {TORCH_SIDE: what its autotuner may choose},
+"facts": more of each result}.
 It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
 folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
 """
@@ -155,10 +156,12 @@ def _records(spec: Any, size: int, plan: dict[str, Any]) -> list[Any]:
     """The call time of a size, and of a compilation its time and its kernel."""
     factor = plan.get("factor", 1.0) * plan.get("factors", {}).get(os.environ.get("TORCH_SIDE"), 1.0)
     values = [factor * (size / 1000 + sample / 1e6) for sample in range(SAMPLES)]
-    found = [_record(spec, size, "compiled_latency_ms", values, "ms")]
+    facts = plan.get("facts", {})
+    found = [_record(spec, size, "compiled_latency_ms", values, "ms", **facts)]
     if plan.get("compiled"):
-        found.append(_record(spec, size, "cold_compile_s", [2.0], "s"))
-        found.append(_record(spec, size, "kernel_count", [1.0], "count", compiled=_compiled(size, plan)))
+        found.append(_record(spec, size, "cold_compile_s", [2.0], "s", **facts))
+        facts = {**facts, "compiled": _compiled(size, plan)}
+        found.append(_record(spec, size, "kernel_count", [1.0], "count", **facts))
     return found
 
 
