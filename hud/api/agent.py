@@ -20,6 +20,7 @@ from hud.api.results import ReceiptOut, body_of, bytes_of
 from hud.api.schemas import RECORD, Error, Labels, file_answer, parameter, raw_body
 from hud.hosts import redis_users, registration
 from hud.ingest import deliveries
+from hud.judging.comparison import end_if_clear
 from hud.models import Accelerator
 from hud.problems import Problem
 from hud.runs import logs, overlays, tasks
@@ -261,4 +262,5 @@ def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, A
         task = tasks.finish(**_lease(request, uid), status=given.status, code=given.code, reason=given.reason)
     except ValueError as error:
         raise Problem(422, str(error)) from error
+    end_if_clear(task.run)  # before its host claims the next
     return {"state": task.state}

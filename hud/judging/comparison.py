@@ -15,6 +15,7 @@ from hud.judging.choices import ChoiceChange
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
 from hud.runs.queue import progress_of, read_waiting
+from hud.runs.tasks import end_early
 from runner.schema import draws as equal_choices
 from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.metrics import is_of_running, role_of
@@ -375,13 +376,13 @@ def _most_draws(run: Run) -> int | None:
     return 2 * planned if planned else None
 
 
-def may_stop(run: Run) -> bool:
-    """Return whether a run at equal choices has a clear answer before all draws: in the headline metrics, and
-    where a gate asked, in the surest time of running, of which a gate takes its answer."""
+def end_if_clear(run: Run) -> None:
+    """End a run at equal choices whose answer is clear before all of its draws are taken: in the headline
+    metrics, and where a gate asked, in the surest time of running, of which a gate takes its answer."""
     is_gate = run.request_or_empty.run_class == "ci"
     most = _most_draws(run)
     if most is None or most <= 2 * equal_choices.LEAST_DRAWS:
-        return False
+        return
     rows: defaultdict[int, dict[str, MetricComparison]] = defaultdict(dict)
     for metric in compare([run]).metrics:
         rows[metric.experiment.pk][metric.metric.name] = metric
@@ -391,4 +392,5 @@ def may_stop(run: Run) -> bool:
         surest = [name for name in equal_choices.RUN_TIMES if is_gate and name in measured]
         wanted = surest[:1] or [name for name in measured if role_of(name, names) == "headline"]
         headline += [measured[name] for name in wanted]
-    return bool(headline) and all(equal_choices.enough(row.draws, most) for row in headline)
+    if headline and all(equal_choices.enough(row.draws, most) for row in headline):
+        end_early(run=run, reason="the answer is clear")

@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
-from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
+from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, planned_draws
 from hud.judging.regressions.events import decide_by_pairs, leave_undecided, record
 from hud.judging.regressions.groups import by_key
 from hud.models import (
@@ -35,7 +35,7 @@ from hud.models import (
 )
 from hud.runs.matching import OVERLAID, ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
-from hud.runs.tasks import cancel, end_early
+from hud.runs.tasks import cancel
 from hud.states.regressions import Canaries, RegressionKind, RegressionState
 from runner.schema.compilations import draw_obstacle
 from runner.schema.statistics import LEAST_PAIRS
@@ -51,12 +51,7 @@ _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
 
 def confirm() -> int:
-    """End A/B runs at equal choices that have a clear answer before all of their draws, take the results of
-    comparisons, then request what the budget permits; return how many runs."""
-    running = Run.objects.filter(state=State.RUNNING, request__caches="pinned").exclude(base_interpreter="")
-    for comparing in running.select_related("request"):
-        if may_stop(comparing):
-            end_early(run=comparing, reason="the answer is clear")
+    """Take the results of comparisons, then request what the budget permits; return how many runs."""
     _conclude()
     _expire()
     if settings.HUD_CONFIRM_MINUTES <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from hud.accounts.keys import create_key
 from hud.judging.comparison import compare, noise_before, noise_of, planned_draws
 from hud.judging.regressions.confirm import confirm
 from hud.models import (
@@ -28,6 +30,7 @@ from hud.models import (
     Task,
 )
 from runner.schema.draws import pair_place, pinned_repeat
+from tests.support.claims import attach
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
@@ -294,15 +297,25 @@ def test_only_code_without_a_change_dismisses(
         (0.1, "ci", False),
     ],
 )
-def test_a_clear_answer_ends_the_run(
-    experiment: Experiment, sides: list[Environment], scatter: float, speedup_for: str, ended: bool
+def test_a_clear_answer_ends_the_run_before_its_host_asks_for_the_next_task(
+    client: Client,
+    experiment: Experiment,
+    sides: list[Environment],
+    *,
+    scatter: float,
+    speedup_for: str,
+    ended: bool,
 ) -> None:
-    run = ab_run(experiment, 8)
+    accelerator, run = attach("one"), ab_run(experiment, 8)
     RunRequest.objects.filter(run=run).update(run_class=speedup_for or "person")
     Run.objects.filter(pk=run.pk).update(state=State.RUNNING, finished=None)
-    for place in range(8):
-        done = {"state": Task.State.DONE, "status": "ok", "finished": timezone.now()}
-        Task.objects.create(run=run, position=place, spec={}, **(done if place < 4 else {}))
+    lease = {"accelerator": accelerator, "token": uuid.uuid4(), "lease_until": timezone.now()}
+    states: list[dict[str, Any]] = [
+        *3 * [{"state": Task.State.DONE, "status": "ok", "finished": timezone.now()}],
+        {"state": Task.State.RUNNING, **lease},
+        *4 * [{}],
+    ]
+    rows = [Task.objects.create(run=run, position=at, spec={}, **state) for at, state in enumerate(states)]
     measure(run, experiment, sides, code=1.05, scatter=scatter)
     for row in list(DetailedMeasurement.objects.filter(run=run)) if speedup_for else ():
         where: dict[str, Any] = {"run": run, "environment": row.environment, "repeat": row.repeat}
@@ -310,7 +323,14 @@ def test_a_clear_answer_ends_the_run(
         create_measurement(
             experiment, metric="device_speedup", value=noisy, draw=row.draw, side=row.side, **where
         )
-    confirm()
+    _key, secret = create_key(name="host", scopes=["host"], who="test", host=accelerator.host)
+    answer = client.post(
+        f"/api/v1/tasks/{rows[3].uid}/finish",
+        {"status": "ok"},
+        content_type="application/json",
+        headers={"authorization": f"Bearer {secret}", "x-task-token": str(lease["token"])},
+    )
+    assert answer.json() == {"state": "done"}
     run.refresh_from_db()
     assert (run.state == State.SUCCEEDED) == ended
     assert run.tasks.count() == (4 if ended else 8)
