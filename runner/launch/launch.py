@@ -45,7 +45,7 @@ def launch(
     python: str = sys.executable,
     environment: Mapping[str, str] = MappingProxyType({}),
     inherited: Collection[int] = (),
-    limit_s: float | None = None,
+    waited_s: Callable[[], float] = lambda: 0.0,
     on_event: Callable[[Event], None] = lambda _event: None,
     should_stop: Callable[[], str] = lambda: "",
     log: CappedLog | None = None,
@@ -54,8 +54,8 @@ def launch(
     """Run one task in `folder` (created if missing; the files of an earlier launch there are removed).
 
     `python` is the interpreter, `environment` is added to ours, `inherited` are open files that the child has
-    too, such as the accelerator's lock (`runner/system/locks.py`), `limit_s` is for a task that must wait for
-    another one. `on_event` gets each object of events.jsonl.
+    too, such as the accelerator's lock (`runner/system/locks.py`), `waited_s` says for how long it waited for
+    another one, which does not count towards its time limit. `on_event` gets each object of events.jsonl.
     `should_stop` is asked often: any text but '' ends the task and becomes its status. Neither may block.
     The results of a failed task also name what it did not measure (`runner/schema/tasks.py`).
     `log` takes the output instead of the folder's file. `command` replaces the child, for tests.
@@ -69,7 +69,7 @@ def launch(
         (folder / name).unlink(missing_ok=True)
     account.share(folder / "artifacts")
     write_new(folder / "spec.json", json.dumps(spec.to_json()))
-    started, limit_s = time.monotonic(), limit_s or spec.timeout_s
+    started, limit_s = time.monotonic(), spec.timeout_s
     with contextlib.ExitStack() as stack:
         output = log or stack.enter_context(contextlib.closing(CappedLog(folder / "log")))
         scratch = stack.enter_context(_scratch(folder))
@@ -77,6 +77,10 @@ def launch(
         caches = {Path(variables[name]).parent for name in machine.compile_caches(scratch)}
         arguments = list(command) or [python, "-m", "runner.launch.child"]
         tree = Tree()
+
+        def is_over() -> bool:
+            return time.monotonic() > started + limit_s + min(waited_s(), limit_s)
+
         try:
             in_sandbox = sandbox.command(arguments, folder, scratch, *caches)
             process = _start(in_sandbox, folder, variables, inherited)
@@ -86,7 +90,7 @@ def launch(
         else:
             tree.root = process.pid
             with contextlib.closing(_Child(process, tree, folder, output, on_event)) as child:
-                why = child.watch(until=started + limit_s, should_stop=should_stop)
+                why = child.watch(is_over, should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
             account.take_back(folder, scratch)
             outcome = _outcome(folder, why, limit_s, sandbox.exit_status(process.returncode))
@@ -141,7 +145,7 @@ class _Child:
         self._lifeline.close()
         self._pipe.close()
 
-    def watch(self, *, until: float, should_stop: Callable[[], str]) -> str:
+    def watch(self, is_over: Callable[[], bool], should_stop: Callable[[], str]) -> str:
         """Wait for the end of the child. Return '' if it ended by itself, else why it has to end now."""
         answered_at = None
         while self.process.poll() is None:
@@ -156,7 +160,7 @@ class _Child:
             if answered_at is not None and now > answered_at + GRACE_S:
                 self.log.note(f"the outcome is written, but the process did not exit within {GRACE_S:.0f} s")
                 return ""
-            if answered_at is None and now > until:
+            if answered_at is None and is_over():
                 return "timed_out"
         return ""
 

@@ -13,14 +13,12 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 import json
 import math
 import random
-import socket
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from runner.launch import ledger
@@ -231,27 +229,22 @@ class _Pair:
     def _launch_both(self, first: _Process, second: _Process) -> list[TaskOutcome]:
         """Run both sides at once, in turns. The log has the output of the second after that of the first."""
         path, gone = self._request.folder / "second.log", threading.Event()
-        limit_s = 2 * self._job.task.timeout_s
-        channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sharing, other = turns.sides()
 
         def run_second() -> TaskOutcome:
             with other, closing(CappedLog(path)) as log:
                 return self._launch(
                     second,
-                    {turns.TURNS_VARIABLE: f"{other.fileno()}"},
+                    other,
                     log=log,
-                    inherited=[other.fileno()],
-                    limit_s=limit_s,
                     should_stop=lambda: CANCELLED if gone.is_set() else self._request.should_stop(),
                 )
 
         with ThreadPoolExecutor(1) as threads:
             waits = threads.submit(run_second)
             try:
-                with channel:
-                    variables = {turns.TURNS_VARIABLE: f"{channel.fileno()} {turns.FIRST}"}
-                    inherited = [channel.fileno()]
-                    outcome = self._launch(first, variables, inherited=inherited, limit_s=limit_s)
+                with sharing:
+                    outcome = self._launch(first, sharing)
             except BaseException:  # such as Ctrl-C: the second must not go on alone
                 gone.set()
                 raise
@@ -259,11 +252,9 @@ class _Pair:
         path.unlink()
         return [outcome, waits.result()]
 
-    def _launch(
-        self, process: _Process, variables: Mapping[str, str] = MappingProxyType({}), **changes: Any
-    ) -> TaskOutcome:
-        """Run one process; `variables` are added to its environment, `changes` are other arguments of
-        `launch`."""
+    def _launch(self, process: _Process, sharing: turns.Sharing | None = None, **changes: Any) -> TaskOutcome:
+        """Run one process, in turns with the other side if there is `sharing`; `changes` are other arguments
+        of `launch`."""
         request, job, side = self._request, self._job, process.side
         log = changes.setdefault("log", self._log)
         log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
@@ -275,6 +266,10 @@ class _Pair:
             request.on_event({**event, "done": self._done, "total": self._total, "label": label})
 
         options = json.dumps(dict(job.new_options), sort_keys=True) if side == NEW and job.new_options else ""
+        variables = {}
+        if sharing:
+            variables[turns.TURNS_VARIABLE] = " ".join(map(str, sharing.files))
+            changes |= {"inherited": sharing.files, "waited_s": lambda: sharing.waited[0]}
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
         return request.launch(
             job.interpreter(side),

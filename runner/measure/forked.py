@@ -26,6 +26,7 @@ from runner.measure import turns
 from runner.system.processes import Tree, die_with, send
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
+_POLL_S = 0.1  # at least, while the other side of a pair has its turn
 T = TypeVar("T")
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
 
@@ -42,7 +43,7 @@ def run_stage(
 
     `variables` are added to the process's environment (caches, TMPDIR); its output goes where ours goes.
     Raise TaskFailure: what `work` raised (by `failure_of`), crashed with the signal's name if the process
-    died, timed_out after `timeout_s`. Nothing that the stage started is alive afterwards.
+    died, timed_out after `timeout_s` of its own turns. Nothing that the stage started is alive afterwards.
     """
     answer = folder / f"stage_{name}.pickle"
     answer.unlink(missing_ok=True)
@@ -59,7 +60,9 @@ def run_stage(
     tree.root = pid
     process = os.pidfd_open(pid)
     try:
-        ended = bool(select.select([process], [], [], timeout_s)[0])
+        ends, ended = turns.clock_s() + timeout_s, False
+        while not ended and (left_s := ends - turns.clock_s()) > 0:
+            ended = bool(select.select([process], [], [], max(left_s, _POLL_S))[0])
     finally:
         os.close(process)
         is_dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

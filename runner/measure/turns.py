@@ -6,7 +6,8 @@ small kernel differ by 2 %, since the memory of each lies elsewhere. Only the pr
 turn it is works. It hands over where a loop of timings begins, then in that loop again and again, and as
 it ends; a loop goes on until both sides have enough of it.
 
-A suite measures in stages, which are forked: what these must know of each other lies in shared memory.
+A suite measures in stages, which are forked: what these must know of each other lies in shared memory. The
+launcher reads there for how long a side has waited: a time limit counts the side's own turns.
 """
 
 from __future__ import annotations
@@ -17,61 +18,85 @@ import os
 import socket
 import struct
 import time
+from typing import Self
 
 from runner.system.machine import busy_processors_s, default_threads
 
-# In a process's environment: the file descriptor that leads to the other side, and FIRST for who begins
+# In a process's environment: the file descriptors of what leads to the other side, and of the shared memory
 TURNS_VARIABLE = "RUNNER_TURNS"
-FIRST = "first"
 _TURN_S = 0.02
 _LEAST_TURNS = 40  # of a loop
 _LEAST_S = 2.0  # of one side in a loop; then fewer turns do
-# whether it is our turn; for how long we waited, and processors were busy meanwhile, in seconds
-_SHARED = struct.Struct("?dd")
+# whether it is our turn, else since when we wait; for how long we had waited before, and processors were
+# busy meanwhile, in seconds
+_SHARED = struct.Struct("?ddd")
 _BEGINS, _MORE, _ENOUGH, _ENDED = b"begins", b"more", b"enough", b""
 
 
 class Sharing:
     """Hand turns over to the process of the other side, through `channel`, and wait for the next."""
 
-    def __init__(self, channel: socket.socket, *, is_first: bool) -> None:
+    def __init__(self, channel: socket.socket, memory: int) -> None:
         self._channel = channel
-        self._shared = mmap.mmap(-1, _SHARED.size)
-        self._store(is_first, 0.0, 0.0)
+        self._memory = memory
+        self._shared = mmap.mmap(memory, _SHARED.size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._channel.close()
+        os.close(self._memory)
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """Return the file descriptors that a process needs, as `TURNS_VARIABLE` has them."""
+        return self._channel.fileno(), self._memory
 
     @property
     def waited(self) -> tuple[float, float]:
         """Return for how many seconds we have waited, and for how many processors were busy meanwhile."""
-        _is_ours, *waited = self._load()
-        return waited[0], waited[1]
+        is_ours, since_s, waited_s, busy_s = self._load()
+        return waited_s + (0.0 if is_ours else time.monotonic() - since_s), busy_s
 
     def hand_over(self, word: bytes) -> bytes:
         """Let the other process work until it hands over in its turn; return its word, or `_ENDED`."""
-        self._store(False, *self.waited)
+        self.store(False, time.monotonic(), *self.waited)
         with contextlib.suppress(OSError):  # it has ended
             self._channel.send(word)
         return self.wait()
 
     def wait(self) -> bytes:
         """Wait until it is our turn, if it is not."""
-        is_ours, waited_s, busy_s = self._load()
+        is_ours, _since_s, _waited_s, busy_s = self._load()
         if is_ours:
             return _MORE
-        since, busy_before_s = time.monotonic(), busy_processors_s()
+        busy_before_s = busy_processors_s()
         try:
             word = self._channel.recv(len(_BEGINS))
         except OSError:
             word = _ENDED
         busy_s += busy_processors_s() - busy_before_s
-        self._store(True, waited_s + time.monotonic() - since, busy_s)
+        self.store(True, 0.0, self.waited[0], busy_s)
         return word
 
-    def _load(self) -> tuple[bool, float, float]:
-        is_ours, waited_s, busy_s = _SHARED.unpack_from(self._shared)
-        return is_ours, waited_s, busy_s
+    def _load(self) -> tuple[bool, float, float, float]:
+        is_ours, since_s, waited_s, busy_s = _SHARED.unpack_from(self._shared)
+        return is_ours, since_s, waited_s, busy_s
 
-    def _store(self, is_ours: bool, waited_s: float, busy_s: float) -> None:
-        _SHARED.pack_into(self._shared, 0, is_ours, waited_s, busy_s)
+    def store(self, is_ours: bool, since_s: float, waited_s: float, busy_s: float) -> None:
+        _SHARED.pack_into(self._shared, 0, is_ours, since_s, waited_s, busy_s)
+
+
+def sides() -> list[Sharing]:
+    """Return both sides, for two processes that inherit their `files`. It is the first one's turn."""
+    found = []
+    for channel in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        memory = os.memfd_create("turns")
+        os.ftruncate(memory, _SHARED.size)
+        found.append(Sharing(channel, memory))
+        found[-1].store(len(found) == 1, time.monotonic(), 0.0, 0.0)
+    return found
 
 
 class Turns:
@@ -126,11 +151,13 @@ _sharing: list[Sharing] = []  # of this process: none or one
 def begin() -> None:
     """Wait for the first turn of this process, if it takes turns by the variable `TURNS_VARIABLE`. Where
     OMP_NUM_THREADS leaves processors free, both sides use the same ones, whose clocks differ from others'."""
-    number, _, word = os.environ.pop(TURNS_VARIABLE, "").partition(" ")
-    if number:
+    files = [int(number) for number in os.environ.pop(TURNS_VARIABLE, "").split()]
+    if files:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-default_threads() :])
-        os.set_inheritable(int(number), False)
-        _sharing.append(Sharing(socket.socket(fileno=int(number)), is_first=word == FIRST))
+        for file in files:
+            os.set_inheritable(file, False)
+        channel, memory = files
+        _sharing.append(Sharing(socket.socket(fileno=channel), memory))
         _sharing[0].wait()
 
 
@@ -149,3 +176,8 @@ def waited() -> tuple[float, float]:
     """Return for how many seconds this process has waited for turns, and for how many processors were busy
     meanwhile."""
     return _sharing[0].waited if _sharing else (0.0, 0.0)
+
+
+def clock_s() -> float:
+    """Return the time of a clock that stands still while the other side has its turn."""
+    return time.monotonic() - waited()[0]

@@ -131,10 +131,11 @@ def test_a_hang_times_out(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "hanging\n[runner] timed_out: ending 1 processes\nasked to end\n"
 
 
-def test_a_limit_of_its_own_is_the_one_that_is_named(tmp_path: Path) -> None:
-    outcome = run(tmp_path, HANG, timeout_s=600, limit_s=1.5)
-    assert outcome.status == "timed_out"
-    assert "1.5 s" in outcome.reason
+def test_a_wait_for_another_task_does_not_count_but_has_an_end(tmp_path: Path) -> None:
+    outcome = run(tmp_path, HANG, timeout_s=1, waited_s=lambda: 0.5)
+    assert (outcome.status, outcome.seconds >= 1.5) == ("timed_out", True)
+    outcome = run(tmp_path, HANG, timeout_s=1, waited_s=lambda: 3600.0)
+    assert (outcome.status, outcome.seconds >= 2) == ("timed_out", True)
 
 
 def test_a_hang_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:

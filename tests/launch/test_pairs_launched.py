@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -45,7 +46,9 @@ def launched(
     tmp_path: Path,
     number: int,
     new_options: Mapping[str, bool | int] = MappingProxyType({}),
+    *,
     caches: Caches = "fresh",
+    spec: TaskSpec = SPEC,
     **options: Any,
 ) -> tuple[TaskOutcome, Path]:
     """One pair of two environments that differ in a variable, as a host would run it."""
@@ -55,7 +58,7 @@ def launched(
     }
     folder = tmp_path / f"task-{number}"
     request = LaunchRequest(
-        Job(SPEC, number, "tuned", "plain", new_options, caches=caches),
+        Job(spec, number, "tuned", "plain", new_options, caches=caches),
         folder,
         pythons=pythons,
         environment={"CUDA_VISIBLE_DEVICES": ""},
@@ -233,3 +236,16 @@ def test_a_cancel_ends_the_pair_where_it_is(control: Control, tmp_path: Path) ->
         control, tmp_path, 0, should_stop=lambda: "cancelled" if control.starts == 2 else ""
     )
     assert (outcome.status, control.starts) == ("cancelled", 2)
+
+
+def test_a_side_that_hangs_takes_no_time_from_the_other_one(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.launch.pairs.random.sample", lambda sides, _count: list(sides))
+    control.plan({"*": {"spins": {"plain": True}}})
+    outcome, _folder = launched(control, tmp_path, 0, spec=replace(SPEC, timeout_s=10))
+    assert (outcome.status, outcome.reason) == (
+        "timed_out",
+        "base (plain): the time limit of 10 s was reached",
+    )
+    assert control.starts == 3, "the new side goes on"

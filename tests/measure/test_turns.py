@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -34,21 +35,21 @@ def _few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def both(*works: Callable[[], Any]) -> list[Any]:
     """Run both sides in turns and return their answers; None for a side that died."""
-    channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sides = turns.sides()
     answers = [FORK.Pipe(duplex=False) for _work in works]
 
     def run(side: int) -> None:
-        channels[1 - side].close()
-        os.environ[turns.TURNS_VARIABLE] = f"{channels[side].fileno()} {'' if side else turns.FIRST}"
+        with sides[1 - side]:
+            os.environ[turns.TURNS_VARIABLE] = " ".join(map(str, sides[side].files))
         turns.begin()
         answers[side][1].send(works[side]())
 
     processes = [FORK.Process(target=run, args=(side,)) for side in (1, 0)]
     for process in processes:
         process.start()
-    for channel, (_receiving, sending) in zip(channels, answers, strict=True):
-        channel.close()
-        sending.close()
+    for sharing, (_receiving, sending) in zip(sides, answers, strict=True):
+        with sharing:
+            sending.close()
     found = []
     for receiving, _sending in answers:
         assert receiving.poll(60)
@@ -145,8 +146,13 @@ def test_the_first_pair_of_a_turn_is_dropped_unless_it_fills_the_turn(
 def test_a_stage_that_ends_in_the_others_turn_leaves_it_its_turn(tmp_path: Path) -> None:
     def with_a_stage() -> list[Interval]:
         intervals: list[Interval] = []
-        with pytest.raises(TaskFailure, match="time limit"):
-            run_stage("call", partial(measured, 1, 0.001, 20), folder=tmp_path, timeout_s=0.3)
+
+        def ends_in_a_while() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            measured(1, 0.001, 20)
+
+        with pytest.raises(TaskFailure, match="SIGALRM"):
+            run_stage("call", ends_in_a_while, folder=tmp_path, timeout_s=20)
         spend(intervals, -1, 0.02)
         return intervals
 
@@ -159,16 +165,28 @@ def test_a_stage_that_ends_in_the_others_turn_leaves_it_its_turn(tmp_path: Path)
     assert meanwhile[1] <= after[0]
 
 
+def test_no_time_limit_counts_the_others_turn(tmp_path: Path) -> None:
+    def with_a_stage() -> float:
+        began_s = turns.clock_s()
+        run_stage("call", partial(measured, 1, 0.001, 20), folder=tmp_path, timeout_s=1.0)
+        return turns.clock_s() - began_s
+
+    def long() -> None:
+        spend([], -1, 2.5)
+
+    own_s, _nothing = both(with_a_stage, long)
+    assert own_s < 2.5
+
+
 def test_what_processors_do_in_the_others_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = iter((1.0, 10.0, 30.0, 32.0))  # before, as the wait begins and ends, after
     monkeypatch.setattr("runner.system.machine.busy_processors_s", lambda: next(busy))
     monkeypatch.setattr(turns, "busy_processors_s", lambda: next(busy))
-    here, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sharing = turns.Sharing(here, is_first=True)
+    sharing, other = turns.sides()
     monkeypatch.setattr(turns, "_sharing", [sharing])
-    with here, other:
+    with sharing, other:
         before = device.cpu_state(1)
-        other.send(b"more")
+        socket.socket(fileno=os.dup(other.files[0])).send(b"more")
         assert sharing.hand_over(b"more") == b"more"
         after = device.cpu_state(1)
     assert before is not None

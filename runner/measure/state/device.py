@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -201,10 +200,8 @@ def cpu_state(threads: int) -> CpuState | None:
     busy_s = machine.busy_processors_s()
     if not busy_s:
         return None
-    waited_s, busy_meanwhile_s = turns.waited()
-    return CpuState(
-        time.monotonic() - waited_s, busy_s - busy_meanwhile_s, _own_seconds(), machine.usable_cpus(), threads
-    )
+    busy_s -= turns.waited()[1]
+    return CpuState(turns.clock_s(), busy_s, _own_seconds(), machine.usable_cpus(), threads)
 
 
 def _own_seconds() -> float:

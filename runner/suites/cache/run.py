@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.measure import turns
 from runner.measure.compiler import counters
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
@@ -56,7 +56,7 @@ Pair = tuple[Compiled, Compiled]  # cold, warm
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Compile `repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
-    ends = time.monotonic() + spec.timeout_s
+    ends = turns.clock_s() + spec.timeout_s
     total = spec.number("repeat")
     pairs: list[Pair] = []
     disturbed: list[MeasurementWarning] = []
@@ -73,7 +73,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
                     partial(compile_once, spec, folder),
                     folder=report.folder,
                     variables=compile_time.cache_variables(folder),
-                    timeout_s=max(1.0, ends - time.monotonic()),
+                    timeout_s=max(1.0, ends - turns.clock_s()),
                 )
                 compiled.append(answer)
             cold, warm = compiled

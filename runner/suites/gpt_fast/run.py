@@ -10,7 +10,6 @@ import dataclasses
 import math
 import os
 import shutil
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
-from runner.measure import ceilings, memory
+from runner.measure import ceilings, memory, turns
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.counters import graph_facts
@@ -53,7 +52,7 @@ Cold = tuple[FirstCalls, dict[str, Json]]  # of the process that compiles cold, 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure one model in one type of weights. A wrong result, like any failure, leaves no number."""
-    ends = time.monotonic() + spec.timeout_s
+    ends = turns.clock_s() + spec.timeout_s
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     caches = Path(kept or new or report.folder / "caches")
     asked = spec.setting("caches") == "fresh"
@@ -61,7 +60,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 
     def stage(name: str, work: Callable[[], T], limit_s: float = math.inf) -> T:
         variables = compile_time.cache_variables(caches / spec.fingerprint()) if asked else {}
-        left_s = min(limit_s, max(1.0, ends - time.monotonic()))
+        left_s = min(limit_s, max(1.0, ends - turns.clock_s()))
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
 
     def compile_cold() -> Cold:
@@ -71,7 +70,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         cold = None if once else stage("cold", compile_cold)
         return stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
-        limit_s = min(spec.number(EXPLAIN), _EXPLAIN_SHARE * (ends - time.monotonic()))
+        limit_s = min(spec.number(EXPLAIN), _EXPLAIN_SHARE * (ends - turns.clock_s()))
         problem, facts = explained(
             failure, lambda left_s: stage("again", lambda: compile_all(spec), left_s), limit_s
         )

@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
+from runner.measure import turns
 from runner.measure.compiler.bisection import explained
 from runner.measure.forked import run_stage
 from runner.measure.kernels.produced import keep_code
@@ -54,7 +54,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         raise TaskFailure("unsupported", "no_inputs", str(error)) from error
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
-    started = time.monotonic()
+    started = turns.clock_s()
     work = _Work(spec, report, calls)
     work.run(until=started + spec.timeout_s)
     work.explain(until=started + spec.timeout_s)
@@ -82,7 +82,7 @@ class _Work:
         """Run stage after stage until every call has its row or the time is over."""
         for number in range(_MOST_STAGES):
             waiting = self._waiting()
-            left_s = until - time.monotonic()
+            left_s = until - turns.clock_s()
             if not waiting or left_s < 1:
                 break
             try:
@@ -107,7 +107,7 @@ class _Work:
         asked_s = self._spec.number(EXPLAIN)
         if not asked_s:
             return
-        now = time.monotonic()
+        now = turns.clock_s()
         ends = now + min(asked_s, _EXPLAIN_SHARE * (until - now))
         begun = {mark["place"] for mark in self.marks() if "began" in mark}
         failed = {place: failure for place, (failure, _facts) in self.lost.items() if place in begun}
@@ -124,7 +124,7 @@ class _Work:
                 return run_stage("again", work, folder=self._report.folder, timeout_s=left_s)
 
             self._report.event("explain", place, len(self._calls), f"{call.operator} {call.label}")
-            self.lost[place] = explained(failure, repeat, max(0.0, ends - time.monotonic()))
+            self.lost[place] = explained(failure, repeat, max(0.0, ends - turns.clock_s()))
 
     def _waiting(self) -> list[int]:
         done = {mark["place"] for mark in self.marks() if "began" not in mark} | set(self.lost)
@@ -147,7 +147,7 @@ def measure_all(
     for place in waiting:
         call = calls[place]
         knobs = _knobs(spec, call)
-        began = time.monotonic()
+        began = turns.clock_s()
         _mark(marks, {"place": place, "began": True})
         report.event("measure", place, len(calls), f"{call.operator} {call.label}")
         torch.manual_seed(SEED)
@@ -168,7 +168,7 @@ def measure_all(
             keep_trace(report, measured.trace, f"-{place}")
             recorder.add(*measured.results, knobs=knobs, warning=disturbed)
             numbers = {**measured.numbers, "quality": disturbed.quality, "count": call.count}
-            _mark(marks, {"place": place, **numbers, "elapsed_s": time.monotonic() - began})
+            _mark(marks, {"place": place, **numbers, "elapsed_s": turns.clock_s() - began})
             if measured.no_device:
                 recorder.missing(METRICS_CUDA, measured.no_device, knobs=knobs)
                 if measured.no_device.status in _ENDS:

@@ -12,7 +12,6 @@ import math
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure import ceilings
+from runner.measure import ceilings, turns
 from runner.measure.compiler.bisection import explained, minify, with_explanation
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
@@ -112,7 +111,7 @@ class StageRunner:
         self._report = report
         self._caches = caches
         self._fresh = fresh
-        self._ends = time.monotonic() + spec.timeout_s
+        self._ends = turns.clock_s() + spec.timeout_s
         self._knobs = suite_of(spec.suite).canonical(spec).identity()
         self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
         self._failures: list[TaskFailure] = []
@@ -228,7 +227,7 @@ class StageRunner:
         kind = _MINIFIED.get(failure.status)
         if kind is None or kind != self._spec.setting("minify") or folder.exists():
             return
-        limit_s = _MINIFY_SHARE * (self._ends - time.monotonic())
+        limit_s = _MINIFY_SHARE * (self._ends - turns.clock_s())
         work = partial(
             minify,
             partial(getattr(stages, stage), self._spec),
@@ -246,7 +245,7 @@ class StageRunner:
         """Return a stage's answer. Raise TaskFailure as the stage does, or where no time is left for it."""
         self._report.event(name, done, total, self._spec.case)
         of_task_s = self._spec.timeout_s
-        left_s = self._ends - time.monotonic() - min(_LEFT_FOR_REST_S, of_task_s * _LEFT_FOR_REST)
+        left_s = self._ends - turns.clock_s() - min(_LEFT_FOR_REST_S, of_task_s * _LEFT_FOR_REST)
         if left_s <= 0:
             reason = f"no time was left for the stage {name} of the time limit of {of_task_s} s"
             raise TaskFailure("timed_out", "no_time", reason)

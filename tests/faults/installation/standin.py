@@ -6,9 +6,9 @@ interpreters is the host owner's business anyway, so the product needs no hook f
 The control folder tells it what to do: ``plan.json`` maps the number of the start ("1", "2", … or "*") to
 {"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
 "kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n, "factor": of its times, "factors": {TORCH_SIDE:
-of its times}, "compiled": true: with compile time and a kernel, whose configuration is XBLOCK=8 where
-TORCH_SIDE is tuned, else 4, unless forced, "offered": {TORCH_SIDE: what its autotuner may choose},
-"facts": more of each result}.
+of its times}, "spins": {TORCH_SIDE: true}, "compiled": true: with compile time and a kernel, whose
+configuration is XBLOCK=8 where TORCH_SIDE is tuned, else 4, unless forced, "offered": {TORCH_SIDE: what its
+autotuner may choose}, "facts": more of each result}.
 It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
 folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
 """
@@ -71,7 +71,7 @@ def _work(control: Path, plan: dict[str, Any], device: str) -> None:
         _allocate(device, plan["allocate_gib"])
     if "kernel_s" in plan:
         _use(device, plan["kernel_s"])
-    if plan.get("spin"):
+    if plan.get("spin") or plan.get("spins", {}).get(os.environ.get("TORCH_SIDE")):
         hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 2**31 - 1)
     if "wait_for" in plan:
         from tests.support.waiting import wait_for
