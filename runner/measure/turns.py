@@ -25,8 +25,8 @@ from runner.system.machine import busy_processors_s, default_threads
 # In a process's environment: the file descriptors of what leads to the other side, and of the shared memory
 TURNS_VARIABLE = "RUNNER_TURNS"
 _TURN_S = 0.02
-_LEAST_TURNS = 40  # of a loop
-_LEAST_S = 2.0  # of one side in a loop; then fewer turns do
+_LEAST_TURNS = 200  # of a loop
+_LEAST_S = 4.0  # of one side in a loop; then fewer turns do
 # whether it is our turn, else since when we wait; for how long we had waited before, and processors were
 # busy meanwhile, in seconds
 _SHARED = struct.Struct("?ddd")
